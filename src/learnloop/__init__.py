@@ -1,0 +1,1 @@
+"""learnloop: a self-hosted learning loop for AI agents."""

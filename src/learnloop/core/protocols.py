@@ -1,0 +1,79 @@
+"""The protocols by which the rooms meet.
+
+Contexts are mappings from feature names to numbers, booleans or text. Actions are text. Arrays are numpy's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+ContextValue = float | int | bool | str
+Context = Mapping[str, ContextValue]
+
+
+class Sample(NamedTuple):
+    """One logged decision with what it earned: what an algorithm learns from."""
+
+    unit: str
+    """The episode; samples of one unit are not independent of each other."""
+    context: Context
+    actions: Sequence[str]
+    mask: Sequence[bool] | None
+    action: str
+    propensity: float | None
+    reward: float
+
+
+class PolicyArtifact(NamedTuple):
+    """A policy as data: what the registry stores and what a policy is built from."""
+
+    algorithm: str
+    """The tag that says which class reads it."""
+    config: Mapping[str, Any]
+    """JSON: hyper-parameters, encoder, action names."""
+    tensors: Mapping[str, NDArray[Any]]
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Maps a context to a distribution over actions; deployable, never learns."""
+
+    def probabilities(self, context: Context, actions: Sequence[str], mask: Sequence[bool] | None = None) -> Floats:
+        """Returns the probability of each action, shape ``(len(actions),)``; 0 where ``mask`` is False."""
+        ...
+
+
+class SavedPolicy(Policy, Protocol):
+    """A policy that can be stored."""
+
+    def to_artifact(self) -> PolicyArtifact:
+        """Returns all that is needed to build it again."""
+        ...
+
+
+class Trainer(Protocol):
+    """Makes a policy from logged samples; the same samples and seed give the same policy."""
+
+    def train(self, samples: Sequence[Sample], seed: int) -> Policy:
+        """Returns the policy learned from ``samples``, in their order."""
+        ...
+
+
+class HeldOut(Protocol):
+    """Tasks that no policy under test was trained on, and what a policy earns on them."""
+
+    @property
+    def units(self) -> Sequence[str]:
+        """The episodes, one a row of what ``rewards`` returns."""
+        ...
+
+    def rewards(self, policy: Policy) -> Floats:
+        """Returns what ``policy`` is expected to earn on each unit, shape ``(len(units),)``."""
+        ...

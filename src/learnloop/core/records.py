@@ -1,0 +1,288 @@
+"""The records that learnloop keeps: one definition each, used by the store, the API and the clients.
+
+Frozen, without I/O. Times are UTC. Ids are opaque text that sorts by time (UUIDv7) where learnloop makes them;
+agents and tasks are known by the name that their owner gives them. ``None`` means "not known" or "not computed"
+and never becomes 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+Json = Mapping[str, Any]
+"""What a JSON object can hold: text keys; text, numbers, booleans, None, lists and objects as values."""
+
+
+class EpisodeStatus(StrEnum):
+    """Where an episode stands."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+EPISODE_TRANSITIONS: Mapping[EpisodeStatus, frozenset[EpisodeStatus]] = {
+    EpisodeStatus.RUNNING: frozenset({EpisodeStatus.COMPLETED, EpisodeStatus.FAILED}),
+    EpisodeStatus.COMPLETED: frozenset(),
+    EpisodeStatus.FAILED: frozenset(),
+}
+"""The allowed changes of an episode's status; a status without any is final."""
+
+
+class SpanStatus(StrEnum):
+    """How a span ended."""
+
+    OK = "ok"
+    ERROR = "error"
+
+
+class Verdict(StrEnum):
+    """What a proof of learning found. Only ``learned`` makes a policy version."""
+
+    LEARNED = "learned"
+    NO_SIGNAL = "no_signal"
+    REGRESSED = "regressed"
+    INCONCLUSIVE = "inconclusive"
+
+
+class MemoryKind(StrEnum):
+    """The kinds of memory record (CoALA, Sumers et al. 2023, section 4.1)."""
+
+    EPISODIC = "episodic"
+    SEMANTIC = "semantic"
+    PROCEDURAL = "procedural"
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The base of all records: frozen, keyword-only, encoded and validated by msgspec."""
+
+
+class Agent(Record, frozen=True, kw_only=True):
+    """An external program that is being improved."""
+
+    agent_id: str
+    """Its name, unique in a store."""
+    created_at: datetime
+
+
+class Task(Record, frozen=True, kw_only=True):
+    """A problem that is given to an agent; each try at it is an episode."""
+
+    task_id: str
+    """The key that its owner gives it, such as ``pack:readme``."""
+    created_at: datetime
+    metadata: Json = {}
+
+
+class Episode(Record, frozen=True, kw_only=True):
+    """One try of an agent at a task: the MDP view of a trace."""
+
+    episode_id: str
+    trace_id: str
+    """The trace whose spans belong to it."""
+    agent_id: str
+    task_id: str | None
+    """None: the run was not given a task."""
+    attempt: int | None = None
+    """Which try at the task, counted from 0; None: not known."""
+    source: str = "loop"
+    """``loop`` where learnloop recorded it itself, else the format that it was imported from."""
+    status: EpisodeStatus
+    terminated: bool = False
+    """It came to an end of its own (solved, failed, gave up)."""
+    truncated: bool = False
+    """A limit cut it off; what would have come is unknown."""
+    error: str | None = None
+    """What ended a failed episode."""
+    started_at: datetime
+    ended_at: datetime | None = None
+    metadata: Json = {}
+
+
+class Span(Record, frozen=True, kw_only=True):
+    """One timed operation in a trace."""
+
+    span_id: str
+    trace_id: str
+    episode_id: str | None
+    parent_id: str | None
+    """The span that it ran in; None for the root."""
+    operation: str
+    """``invoke_agent``, ``chat``, ``execute_tool``, ``custom`` ... (OpenTelemetry GenAI operation names)."""
+    name: str
+    """Which agent, model or tool."""
+    status: SpanStatus
+    error: str | None = None
+    started_at: datetime
+    ended_at: datetime
+    attributes: Json = {}
+    """``input`` and ``output`` where they were recorded, and what the caller added."""
+
+
+class Decision(Record, frozen=True, kw_only=True):
+    """A choice by a policy, with all that off-policy evaluation needs."""
+
+    decision_id: str
+    episode_id: str | None
+    span_id: str | None = None
+    agent_id: str
+    policy: str
+    """The name of the policy, unique per agent: the point in the program where the choice is made."""
+    policy_version_id: str | None = None
+    """The registered version that chose; None while a policy learns as it goes, or a caller chose."""
+    algorithm: str | None
+    """The algorithm that chose; None where the log does not say."""
+    num_updates: int | None = None
+    """How many rewards the policy had learned from when it chose."""
+    context: Json
+    actions: list[str]
+    """All actions, in the caller's order."""
+    mask: list[bool] | None = None
+    """Which of them were allowed; None: all."""
+    action: str
+    propensity: float | None
+    """The probability with which ``action`` was chosen; None where the log does not say."""
+    probabilities: list[float] | None = None
+    """The probability of each of ``actions``; None where the log does not say."""
+    created_at: datetime
+
+
+class Reward(Record, frozen=True, kw_only=True):
+    """A number that says what a run or a decision was worth."""
+
+    reward_id: str
+    episode_id: str | None
+    decision_id: str | None = None
+    """The decision that it is for; None: for the episode as a whole."""
+    span_id: str | None = None
+    name: str
+    """The component; the parts of one total have different names."""
+    value: float | None
+    """None: could not be computed; it is not learned from and never read as 0."""
+    weight: float = 1.0
+    """The learned reward is value x weight."""
+    source: str = "user"
+    """Who gave it: ``user``, a reward function, an import."""
+    reason: str | None = None
+    """Why ``value`` is None, or what the scorer has to say."""
+    created_at: datetime
+
+
+class Event(Record, frozen=True, kw_only=True):
+    """One entry of the event feed: what changed, in the order in which it became durable."""
+
+    sequence: int
+    kind: str
+    """``episode.started``, ``episode.ended``, ``decision.made``, ``reward.recorded``, ``policy.registered`` ..."""
+    subject: str
+    """The id of what it is about."""
+    payload: Json = {}
+    created_at: datetime
+
+
+class PolicyVersion(Record, frozen=True, kw_only=True):
+    """An immutable, registered policy."""
+
+    policy_version_id: str
+    policy: str
+    """The name of the policy, such as ``packer.codec``."""
+    version: int
+    """Counted from 1 within the name."""
+    content_hash: str
+    """SHA-256 of its ``policy.json``, which in turn holds the checksum of its weights."""
+    algorithm: str
+    parent_id: str | None = None
+    """The version that it was learned from."""
+    metrics: Json = {}
+    """Held-out figures by name; the best version is the one with the highest ``reward``."""
+    lineage: Json = {}
+    """Which data it was learned from."""
+    created_at: datetime
+
+
+class AliasMove(Record, frozen=True, kw_only=True):
+    """One move of an alias; the newest move of a name says where the alias points."""
+
+    alias_move_id: str
+    policy: str
+    alias: str
+    policy_version_id: str
+    actor: str
+    """Who moved it."""
+    reason: str
+    created_at: datetime
+
+
+class Certificate(Record, frozen=True, kw_only=True):
+    """The record that proves what a policy version learned."""
+
+    certificate_id: str
+    content_hash: str
+    """The version that it is about, by the hash of its content."""
+    verdict: Verdict
+    reasons: list[str]
+    statistics: Json
+    """The figures of each arm and each test."""
+    created_at: datetime
+
+
+class Memory(Record, frozen=True, kw_only=True):
+    """One memory record of an agent (table ``agent_memories``)."""
+
+    memory_id: str
+    agent_id: str
+    memory_type: MemoryKind
+    content: Json
+    embedding: list[float] | None = None
+    """None until it is computed."""
+    importance: float = 0.5
+    access_count: int = 0
+    last_accessed: datetime | None = None
+    created_at: datetime
+
+
+class Transition(Record, frozen=True, kw_only=True):
+    """One step of an agent as a learner sees it (table ``training_transitions``)."""
+
+    transition_id: str
+    agent_id: str
+    observation: Json
+    action: Json
+    reward: float | None
+    next_observation: Json
+    terminated: bool
+    truncated: bool
+    batch_id: str | None = None
+    created_at: datetime
+
+
+class RewardShare(Record, frozen=True, kw_only=True):
+    """The share of a reward that is credited to one agent (table ``reward_history``)."""
+
+    reward_share_id: str
+    task_id: str
+    agent_id: str
+    raw_reward: float
+    shaped_reward: float
+    credit_assigned: float
+    metadata: Json = {}
+    created_at: datetime
+
+
+class ModelCheckpoint(Record, frozen=True, kw_only=True):
+    """The restartable state of something that learns (table ``model_checkpoints``)."""
+
+    checkpoint_id: str
+    agent_id: str
+    policy: str | None = None
+    checkpoint_path: str
+    """Where the state lies: a blob's address."""
+    performance_metrics: Json
+    training_iteration: int
+    """How many updates it had seen."""
+    created_at: datetime
