@@ -1,1 +1,56 @@
-"""learnloop: a self-hosted learning loop for AI agents."""
+"""learnloop: a self-hosted learning loop for AI agents.
+
+>>> import learnloop as ll
+>>> loop = ll.Loop("packer")  # doctest: +SKIP
+
+Names are imported when they are first used, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from learnloop.core.errors import LearnloopError
+    from learnloop.decisions import Choice
+    from learnloop.evaluation import OutcomeTable, VerificationOptions, verify_learning
+    from learnloop.loop import Loop, OpenEpisode, ProofResult, Workspace
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Choice": "learnloop.decisions",
+    "LearnloopError": "learnloop.core.errors",
+    "Loop": "learnloop.loop",
+    "OpenEpisode": "learnloop.loop",
+    "OutcomeTable": "learnloop.evaluation",
+    "ProofResult": "learnloop.loop",
+    "VerificationOptions": "learnloop.evaluation",
+    "Workspace": "learnloop.loop",
+    "verify_learning": "learnloop.evaluation",
+}
+
+__all__ = [
+    "Choice",
+    "LearnloopError",
+    "Loop",
+    "OpenEpisode",
+    "OutcomeTable",
+    "ProofResult",
+    "VerificationOptions",
+    "Workspace",
+    "__version__",
+    "verify_learning",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports the public ``name`` at its first use (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'learnloop' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -50,6 +50,7 @@ class Policy(Protocol):
         ...
 
 
+@runtime_checkable
 class SavedPolicy(Policy, Protocol):
     """A policy that can be stored."""
 

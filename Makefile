@@ -1,0 +1,44 @@
+# Everything starts here; each target installs what it needs into .venv on a bare machine with Python 3.11 or newer.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: demo test lint bench docs system clean
+
+demo: .venv/core.stamp
+	$(BIN)/learnloop demo
+
+test: system lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: .venv/test.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# One command per published number: python -m benchmarks NAME [--quick] [--json] [--seeds N]
+bench: .venv/test.stamp
+	$(BIN)/python -m benchmarks capture
+	$(BIN)/python -m benchmarks decide
+
+# Writes docs/cli.md again from the commands' own help; a test fails while it differs.
+docs: .venv/test.stamp
+	$(BIN)/python -m tests.docs_writer
+
+# System packages of the tests: installed as root, else named with the line to type.
+system: .venv/test.stamp
+	$(BIN)/python -m tests.system_packages
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/core.stamp: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) install -c constraints.txt -e .
+	touch $@
+
+.venv/test.stamp: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) install -c constraints.txt -e ".[test]"
+	touch $@ .venv/core.stamp
+
+clean:
+	rm -rf .venv .bench build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,97 @@
+"""Actions and rewards as a bandit takes them: the checks of the input, and the draw of an action."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop.core.errors import ActionError, RewardError, one_of
+
+
+def check_actions(actions: Sequence[str], mask: Sequence[bool] | None = None) -> None:
+    """Returns if ``actions`` can be chosen from: at least one, distinct, and one of them allowed by ``mask``.
+
+    Raises:
+        ActionError: there are none, one is not text or is empty or repeated, or the mask does not fit or allows none.
+    """
+    if isinstance(actions, str) or len(actions) == 0:
+        raise ActionError(f"the actions are {actions!r}; give a list of at least 1 name")
+    names: Sequence[object] = actions
+    for action in names:
+        if not isinstance(action, str) or not action:
+            raise ActionError(f"{action!r} cannot name an action; give text that is not empty")
+    if len(set(actions)) != len(actions):
+        repeated = sorted({action for action in actions if list(actions).count(action) > 1})
+        raise ActionError(f"the actions {one_of(repeated)} are given more than once; give each once")
+    if mask is not None:
+        allowed_actions(actions, mask)
+
+
+def allowed_actions(actions: Sequence[str], mask: Sequence[bool] | None) -> NDArray[np.bool_]:
+    """Returns which of ``actions`` are allowed, shape ``(len(actions),)``.
+
+    Raises:
+        ActionError: the mask has another length, holds something else than booleans, or allows no action.
+    """
+    if mask is None:
+        return np.ones(len(actions), dtype=np.bool_)
+    if len(mask) != len(actions):
+        raise ActionError(f"the mask has {len(mask)} entries for {len(actions)} actions; give one for each")
+    for entry in mask:
+        if not isinstance(entry, bool | np.bool_):
+            raise ActionError(f"the mask holds {entry!r}; allowed are True and False")
+    allowed = np.array(mask, dtype=np.bool_)
+    if not allowed.any():
+        raise ActionError(f"the mask allows none of {one_of(actions)}; allow at least 1")
+    return allowed
+
+
+def action_index(action: str, actions: Sequence[str]) -> int:
+    """Returns where ``action`` lies in ``actions``.
+
+    Raises:
+        ActionError: it is not one of them.
+    """
+    try:
+        return list(actions).index(action)
+    except ValueError:
+        raise ActionError(f"{action!r} is not an action here; allowed are {one_of(actions)}") from None
+
+
+def check_reward(reward: object) -> float:
+    """Returns ``reward`` as a float; a boolean counts as 0 or 1.
+
+    Raises:
+        RewardError: it is not a finite number.
+    """
+    if type(reward) is float and math.isfinite(reward):
+        return reward
+    if not isinstance(reward, numbers.Real | np.bool_):
+        raise RewardError(f"{reward!r} is not a reward; give a finite number, or None where it is not known")
+    try:
+        number = float(reward)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise RewardError(f"a reward is {number}; give a finite number, or None where it is not known")
+    return number
+
+
+def draw(probabilities: NDArray[np.float64], rng: np.random.Generator) -> int:
+    """Returns the index of an action drawn from ``probabilities``; never one whose probability is 0."""
+    point = float(rng.random())
+    total = 0.0
+    last = -1
+    for index, probability in enumerate(probabilities.tolist()):
+        if probability > 0.0:
+            total += probability
+            last = index
+            if point < total:
+                return index
+    if last < 0:
+        raise ActionError(f"no action has a probability above 0: {probabilities.tolist()}")
+    return last  # the sum fell short of 1 by rounding

@@ -1,0 +1,1 @@
+"""The command line: parse, call the facade, print. Data goes to standard output, everything else to standard error."""

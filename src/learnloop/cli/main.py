@@ -1,0 +1,107 @@
+"""The entry point and its table of commands, which are imported only when they are used.
+
+Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 not allowed, 5 conflict, 6 unreachable, 7 a check said no,
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
+
+import click
+from click.shell_completion import CompletionItem
+
+from learnloop import __version__
+from learnloop.core.errors import LearnloopError
+
+
+class Entry(NamedTuple):
+    """A command: where it lies and what it does, known without importing it."""
+
+    path: str
+    help: str
+
+
+COMMANDS: Mapping[str, Entry] = {
+    "demo": Entry("learnloop.cli.demo:demo", "Watch an agent learn from real files, and see it proven, in a minute."),
+    "init": Entry("learnloop.cli.setup:init", "Make a store in a folder."),
+    "doctor": Entry("learnloop.cli.setup:doctor", "Check this installation and its store."),
+    "traces": Entry("learnloop.cli.traces:traces", "Import, list, show and export what agents did."),
+    "policy": Entry("learnloop.cli.policy:policy", "List, show and alias policies; remove old versions."),
+    "eval": Entry("learnloop.cli.policy:evaluate", "Compare a policy with a baseline on held-out tasks."),
+    "db": Entry("learnloop.cli.db:db", "Upgrade, back up and restore the database."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command when it is called, and lists all of them without importing any."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Returns the names of the commands, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Returns the command ``cmd_name``, imported now."""
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        module, _, attribute = entry.path.partition(":")
+        return cast(click.Command, getattr(importlib.import_module(module), attribute))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the list of commands from the table."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Returns the commands that begin with ``incomplete``, from the table."""
+        names = [name for name in COMMANDS if name.startswith(incomplete)]
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [CompletionItem(name, help=COMMANDS[name].help) for name in names] + options
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
+@click.option("--home", metavar="FOLDER", help="The store's folder [LEARNLOOP_HOME; default: ./.learnloop].")
+@click.option("--database", metavar="URL", help="sqlite:///... or postgresql://... [LEARNLOOP_DATABASE].")
+@click.pass_context
+def cli(ctx: click.Context, home: str | None, database: str | None) -> None:
+    """Self-hosted learning loop for AI agents: record, reward, learn, prove, release.
+
+    \b
+    Start here:
+      learnloop demo                 see it work on this machine's own files
+      learnloop init                 make a store for your agent
+    """
+    ctx.obj = {"home": home, "database": database}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command line and exits with the code that the outcome has."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Runs the command line and returns its exit code; errors go to standard error, in words."""
+    try:
+        result: Any = cli.main(arguments, prog_name="learnloop", standalone_mode=False)
+        return int(result or 0)
+    except click.exceptions.Abort:
+        click.echo("Interrupted.", err=True)
+        return 130
+    except KeyboardInterrupt:
+        click.echo("Interrupted.", err=True)
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except LearnloopError as error:
+        click.echo(f"Error: {error}", err=True)
+        return error.exit_code
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

@@ -1,0 +1,156 @@
+"""Commands about policies."""
+
+from __future__ import annotations
+
+import click
+
+from learnloop.cli.output import json_option, open_workspace, print_json, print_table
+
+
+@click.group()
+def policy() -> None:
+    """List, show and alias policies; remove old versions."""
+
+
+@policy.command("list")
+@json_option
+@click.pass_context
+def list_(ctx: click.Context, as_json: bool) -> None:
+    """List all policies with their versions, the newest last.
+
+    \b
+    Examples:
+      learnloop policy list
+      learnloop policy list --json
+    """
+    workspace = open_workspace(ctx)
+    versions = workspace.registry.versions()
+    names = sorted({version.policy for version in versions})
+    aliases = {name: workspace.registry.aliases(name) for name in names}
+    pointing = {
+        version.policy_version_id: [alias for alias, target in aliases[version.policy].items() if target == version]
+        for version in versions
+    }
+    if as_json:
+        rows = [{"version": version, "aliases": pointing[version.policy_version_id]} for version in versions]
+        print_json("learnloop.policies/v1", data=rows)
+        return
+    table = [
+        (f"{each.policy}@{each.version}", ", ".join(pointing[each.policy_version_id]) or None,
+         each.metrics.get("reward"), each.algorithm, each.created_at)
+        for each in versions
+    ]  # fmt: skip
+    empty = "no policies yet; see one made with: learnloop demo, or prove yours with Loop.prove(NAME)"
+    print_table(("policy", "aliases", "held-out reward", "kind", "registered (UTC)"), table, empty=empty)
+
+
+@policy.command("show")
+@click.argument("name")
+@json_option
+@click.pass_context
+def show(ctx: click.Context, name: str, as_json: bool) -> None:
+    """Show the version NAME (NAME, NAME@3 or NAME@alias), its proof and where its aliases point.
+
+    \b
+    Examples:
+      learnloop policy show packer.codec
+      learnloop policy show packer.codec@candidate --json
+    """
+    workspace = open_workspace(ctx)
+    registry = workspace.registry
+    version = registry.resolve(name)
+    certificates = registry.certificates(version)
+    aliases = {alias: target.version for alias, target in registry.aliases(version.policy).items()}
+    registry.load(version)  # a damaged version is not shown as if it were whole
+    if as_json:
+        print_json("learnloop.policy/v1", version=version, aliases=aliases, certificates=certificates)
+        return
+    click.echo(f"{version.policy}@{version.version}  {version.algorithm}  {version.content_hash}")
+    click.echo(f"registered {version.created_at:%Y-%m-%d %H:%M:%S} UTC, parent {version.parent_id or 'none'}")
+    for metric, value in version.metrics.items():
+        click.echo(f"  {metric}: {value:.4f}" if isinstance(value, float) else f"  {metric}: {value}")
+    click.echo("aliases: " + (", ".join(f"{alias} -> {number}" for alias, number in aliases.items()) or "none"))
+    for certificate in certificates:
+        click.echo(f"certificate {certificate.certificate_id}: {certificate.verdict.value}")
+        for reason in certificate.reasons:
+            click.echo(f"  {reason}")
+
+
+@policy.command("alias")
+@click.argument("name")
+@click.argument("alias")
+@click.option("--reason", required=True, help="Why it is moved; kept with the move.")
+@click.option("--actor", envvar="USER", default="cli", show_default=True, help="Who moves it.")
+@json_option
+@click.pass_context
+def alias_(ctx: click.Context, name: str, alias: str, reason: str, actor: str, as_json: bool) -> None:
+    """Point ALIAS (champion, candidate or any name) at the version NAME.
+
+    \b
+    Examples:
+      learnloop policy alias packer.codec@2 champion --reason "better on held-out files"
+      learnloop policy alias packer.codec@previous champion --reason "roll back"
+    """
+    workspace = open_workspace(ctx)
+    version = workspace.registry.resolve(name)
+    move = workspace.registry.set_alias(version.policy, alias, version, actor=actor, reason=reason)
+    if as_json:
+        print_json("learnloop.alias/v1", move=move)
+    else:
+        click.echo(f"{version.policy}@{alias} is now version {version.version}")
+
+
+@policy.command("prune")
+@click.argument("name")
+@click.option("--keep", required=True, type=click.IntRange(1), help="How many of the newest versions to keep.")
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@json_option
+@click.pass_context
+def prune(ctx: click.Context, name: str, keep: int, dry_run: bool, as_json: bool) -> None:
+    """Remove old versions of NAME, never the best, an aliased or a referenced one.
+
+    \b
+    Examples:
+      learnloop policy prune packer.codec --keep 5 --dry-run
+    """
+    workspace = open_workspace(ctx)
+    removed = workspace.registry.prune(name, keep, dry_run=dry_run)
+    if as_json:
+        print_json("learnloop.prune/v1", dry_run=dry_run, removed=removed)
+        return
+    verb = "would be removed" if dry_run else "removed"
+    click.echo(f"{len(removed)} versions {verb}" + "".join(f"\n  {each.policy}@{each.version}" for each in removed))
+
+
+@click.command("eval")
+@click.argument("name")
+@click.option("--baseline", default="random", show_default=True, help="random, best-fixed, optimum, or NAME@version.")
+@click.option("--seed", default=0, show_default=True, help="Of the permutation test.")
+@json_option
+@click.pass_context
+def evaluate(ctx: click.Context, name: str, baseline: str, seed: int, as_json: bool) -> None:
+    """Compare the policy NAME with a baseline on tasks that it was not trained on.
+
+    \b
+    Examples:
+      learnloop eval packer.codec --baseline random
+      learnloop eval packer.codec@2 --baseline packer.codec@1 --json
+    """
+    from learnloop.loop import evaluate as evaluate_policy
+
+    version, comparison = evaluate_policy(open_workspace(ctx), name, baseline, seed=seed)
+    if as_json:
+        label = f"{version.policy}@{version.version}"
+        print_json("learnloop.eval/v1", policy=label, comparison=comparison)
+        return
+    found = comparison.interval
+    interval = "none (fewer than 20 units)" if found is None else f"{found.low:+.4f} to {found.high:+.4f}"
+    rows = [
+        (f"{version.policy}@{version.version}", comparison.mean),
+        (comparison.baseline, comparison.baseline_mean),
+        ("difference", f"{comparison.difference:+.4f}"),
+        ("95 % interval", interval),
+        ("p (better)", comparison.p_value),
+        ("held-out units", comparison.num_units),
+    ]
+    print_table(("", "reward"), rows, empty="")

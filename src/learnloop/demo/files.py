@@ -1,0 +1,184 @@
+"""Real files of this machine, as a stream in which the kinds are mixed by published shares.
+
+Looks below the standard library, the installed packages and the system's shared files. Reads only; follows no link.
+Random bytes and, where a machine has too few, archives of standard-library sources are made once in the demo's folder.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import stat
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from learnloop.core.errors import NotFoundError
+from learnloop.core.seeding import generator
+
+MIN_BYTES = 512
+MAX_BYTES = 128 * 1024
+SHARES: Mapping[str, float] = {
+    "text": 0.26,
+    "bytecode": 0.16,
+    "binary": 0.26,
+    "image": 0.10,
+    "archive": 0.12,
+    "random": 0.10,
+}
+"""How much of the stream each kind makes up."""
+
+_NUM_RANDOM = 240
+_MIN_ARCHIVES = 200
+_MAX_PER_KIND = 4_000
+_MAX_ENTRIES = 60_000
+"""Per root: a system with millions of files is looked at in part, always the same part."""
+
+_KINDS: Mapping[str, str] = {
+    **dict.fromkeys(
+        (".py", ".pyi", ".txt", ".md", ".rst", ".h", ".c", ".html", ".css", ".js", ".xml", ".json"), "text"
+    ),
+    ".pyc": "bytecode",
+    **dict.fromkeys((".so", ".dylib", ".a", ".o", ".exe"), "binary"),
+    **dict.fromkeys((".png", ".gif", ".jpg", ".jpeg", ".ico", ".webp"), "image"),
+    **dict.fromkeys((".gz", ".xz", ".zip", ".whl", ".bz2", ".zst"), "archive"),
+}
+
+
+class FoundFile(NamedTuple):
+    """A file that the agent may have to pack."""
+
+    path: Path
+    kind: str
+
+
+class FileCatalogue(NamedTuple):
+    """The files found, by kind, each list in a fixed order."""
+
+    by_kind: Mapping[str, list[Path]]
+
+    def counts(self) -> dict[str, int]:
+        """Returns how many files of each kind there are."""
+        return {kind: len(paths) for kind, paths in self.by_kind.items()}
+
+
+def find_files(folder: Path) -> FileCatalogue:
+    """Returns the files of this machine that are neither tiny nor large, and those made once in ``folder``.
+
+    Raises:
+        NotFoundError: fewer than two kinds of file were found, so there is nothing to learn.
+    """
+    by_kind: dict[str, list[Path]] = {kind: [] for kind in SHARES}
+    for root in _roots():
+        for path, kind in _walk(root):
+            if len(by_kind[kind]) < _MAX_PER_KIND:
+                by_kind[kind].append(path)
+    by_kind["random"] = _random_files(folder / "random")
+    if len(by_kind["archive"]) < _MIN_ARCHIVES:
+        by_kind["archive"] += _archives(folder / "archives", by_kind["text"][:_MIN_ARCHIVES])
+    present = {kind: paths for kind, paths in by_kind.items() if len(paths) >= 10}
+    if len(present) < 2:
+        raise NotFoundError(f"found only {FileCatalogue(by_kind).counts()} files to pack below {_roots()}")
+    return FileCatalogue(present)
+
+
+def stream(catalogue: FileCatalogue, seed: int) -> Iterator[tuple[FoundFile, bytes]]:
+    """Yields files with their content, kinds drawn by ``SHARES``, each content at most once, until none is left."""
+    rng = generator(seed, "demo", "files")
+    left = {kind: [paths[i] for i in rng.permutation(len(paths))] for kind, paths in catalogue.by_kind.items()}
+    seen: set[bytes] = set()
+    while left:
+        kinds = list(left)
+        shares = np.array([SHARES[kind] for kind in kinds])
+        kind = kinds[int(rng.choice(len(kinds), p=shares / shares.sum()))]
+        path = left[kind].pop()
+        if not left[kind]:
+            del left[kind]
+        data = _read(path)
+        digest = hashlib.sha256(data).digest()
+        if len(data) >= MIN_BYTES and digest not in seen:
+            seen.add(digest)
+            yield FoundFile(path, kind), data
+
+
+def _roots() -> list[Path]:
+    places = [
+        Path(sysconfig.get_path("stdlib")),
+        Path(sysconfig.get_path("purelib")),
+        Path(sys.base_prefix) / "bin",
+        Path("/usr/share/icons"),
+        Path("/usr/share/pixmaps"),
+        Path("/usr/share/doc"),
+        Path("/usr/share/man"),
+        Path("/usr/bin"),
+        Path("/usr/lib"),
+    ]
+    found: list[Path] = []
+    for place in places:
+        if place.is_dir() and not any(place.is_relative_to(other) for other in found):
+            found.append(place)
+    return found
+
+
+def _walk(root: Path) -> Iterator[tuple[Path, str]]:
+    num_entries = 0
+    for folder, folders, names in os.walk(root):
+        folders.sort()
+        for name in sorted(names):
+            num_entries += 1
+            if num_entries > _MAX_ENTRIES:
+                return
+            path = Path(folder, name)
+            kind = _kind(path)
+            if kind and _fits(path):
+                yield path, kind
+
+
+def _kind(path: Path) -> str | None:
+    suffix = os.path.splitext(path.name)[1].lower()
+    if suffix in _KINDS:
+        return _KINDS[suffix]
+    in_program_folder = path.parent.name in {"bin", "lib", "x86_64-linux-gnu", "aarch64-linux-gnu"}
+    return "binary" if in_program_folder and (not suffix or ".so." in path.name) else None
+
+
+def _fits(path: Path) -> bool:
+    try:
+        state = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(state.st_mode) and MIN_BYTES <= state.st_size <= MAX_BYTES
+
+
+def _read(path: Path) -> bytes:
+    """Returns the content, empty where it cannot be read: other people's files come and go."""
+    try:
+        return path.read_bytes()[:MAX_BYTES]
+    except OSError:
+        return b""
+
+
+def _random_files(folder: Path) -> list[Path]:
+    """Returns files of random bytes, made at the first call and kept."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{i:03d}.bin" for i in range(_NUM_RANDOM)]
+    sizes = np.geomspace(MIN_BYTES, MAX_BYTES // 2, _NUM_RANDOM).astype(int)
+    for path, size in zip(paths, sizes, strict=True):
+        if not path.exists():
+            path.write_bytes(os.urandom(int(size)))
+    return paths
+
+
+def _archives(folder: Path, sources: list[Path]) -> list[Path]:
+    """Returns gzip archives of ``sources``, made at the first call and kept."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{i:03d}.gz" for i in range(len(sources))]
+    for path, source in zip(paths, sources, strict=True):
+        if not path.exists():
+            path.write_bytes(gzip.compress(_read(source), mtime=0))
+    return [path for path in paths if _fits(path)]

@@ -1,0 +1,75 @@
+"""Prints what a demo run found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.table import Table
+
+from learnloop.demo.job import BEST_FIXED, DemoResult
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_WIDTH = 60
+_HEIGHT = 8
+_LEVELS = " ▁▂▃▄▅▆▇█"
+
+
+def print_report(result: DemoResult, console: Console) -> None:
+    """Prints the table, the reward graph, the verdict with its reasons, the version and what to type next."""
+    counts = ", ".join(f"{count:,} {kind}" for kind, count in result.num_files.items())
+    console.print(f"Files of this machine: {counts}.\n")
+    console.print(_table(result))
+    console.print()
+    for line in reward_graph(result.training_rewards):
+        console.print(line, markup=False)
+    verification = result.verification
+    console.print(f"\nVerdict: [bold]{verification.verdict.value}[/bold], in {result.seconds:.1f} s")
+    for reason in verification.reasons:
+        console.print(f"  {reason}", markup=False)
+    if result.version is None:
+        console.print("Nothing was registered: only what is proven to have learned becomes a version.")
+        return
+    label = f"{result.version.policy}@{result.version.version}"
+    console.print(f"Registered: [bold]{label}[/bold], {result.version.content_hash[:12]}\n\nNext:")
+    for command in (f"policy show {label}", f"eval {label} --baseline best-fixed", "traces list --limit 5", "doctor"):
+        console.print(f"  learnloop {command}", markup=False)
+
+
+def reward_graph(rewards: Sequence[float], width: int = _WIDTH, height: int = _HEIGHT) -> list[str]:
+    """Returns the lines of a bar graph of mean reward over consecutive, equal shares of ``rewards``."""
+    means = [float(part.mean()) for part in np.array_split(np.asarray(rewards), min(width, len(rewards))) if part.size]
+    low, high = min(means), max(means)
+    span = (high - low) or 1.0
+    eighths = [1 + round((mean - low) / span * (8 * height - 1)) for mean in means]
+    lines = [f"Reward while learning, mean of {len(rewards) // len(means)} files a column:"]
+    for row in reversed(range(height)):
+        label = high if row == height - 1 else low if row == 0 else None
+        cells = "".join(_LEVELS[min(8, max(0, level - 8 * row))] for level in eighths)
+        lines.append(f"{'' if label is None else f'{label:.3f}':>7} │{cells}")
+    return [*lines, f"{'':>7} └{'─' * len(means)}", f"{'':>8} 1{f'file {len(rewards):,}':>{len(means) - 1}}"]
+
+
+def _table(result: DemoResult) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("on held-out files", "mean reward", "95 % interval", "of the optimum"):
+        table.add_column(column, justify="left" if column == "on held-out files" else "right")
+    names = {"trained": "learned policy", BEST_FIXED: f"best fixed choice ({result.best_fixed})", "random": "random"}
+    for name, label in names.items():
+        arm = result.verification.arms.get(name)
+        if arm is not None:
+            interval = "-" if arm.interval is None else f"{arm.interval.low:.3f} to {arm.interval.high:.3f}"
+            table.add_row(label, f"{arm.mean:.4f}", interval, f"{arm.mean / result.optimum_reward:.1%}")
+    table.add_row("optimum (best choice for each file)", f"{result.optimum_reward:.4f}", "", "100.0%")
+    for test in result.verification.tests:
+        if test.against == BEST_FIXED and test.interval is not None:
+            table.add_row(
+                "learned less best fixed",
+                f"{test.difference:+.4f}",
+                f"{test.interval.low:+.4f} to {test.interval.high:+.4f}",
+                f"p = {test.p_value:.4f}",
+            )
+    return table

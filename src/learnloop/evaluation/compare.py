@@ -1,0 +1,93 @@
+"""One policy against another on the same held-out tasks."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop.core.errors import UsageError, one_of
+from learnloop.core.protocols import HeldOut, Policy
+from learnloop.evaluation.held_out import LoggedDecisions, OutcomeTable
+from learnloop.evaluation.permutation import Interval, paired_interval, sign_flip_p_value
+from learnloop.evaluation.policies import FixedPolicy, UniformPolicy
+
+Floats = NDArray[np.float64]
+
+BASELINES = ("random", "best-fixed", "optimum")
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """How much more a policy earns than its baseline, over held-out units."""
+
+    baseline: str
+    """``random``, ``best-fixed (ACTION)``, ``optimum`` or the name that the caller gave."""
+    mean: float
+    baseline_mean: float
+    difference: float
+    interval: Interval | None
+    """Of the difference; None below 20 units."""
+    p_value: float
+    """One-sided sign-flip test: small when the policy earns more."""
+    num_units: int
+
+
+def compare(
+    policy: Policy,
+    baseline: Policy | str,
+    held_out: HeldOut,
+    *,
+    baseline_name: str = "baseline",
+    level: float = 0.95,
+    seed: int = 0,
+    num_permutations: int = 10_000,
+) -> Comparison:
+    """Returns how ``policy`` fares against ``baseline`` on ``held_out``.
+
+    Args:
+        policy: what is judged.
+        baseline: a policy, or the name of one: ``random`` (uniform over allowed actions), ``best-fixed`` (the single
+            action that is best on these very tasks, in hindsight), ``optimum`` (the best action of each task, where
+            every action was tried).
+        held_out: the tasks.
+        baseline_name: what to call a baseline that is given as a policy.
+        level: of the interval.
+        seed: of the sign flips.
+        num_permutations: of the sign-flip test.
+
+    Raises:
+        UsageError: an unknown baseline, or one that ``held_out`` cannot give; no units.
+    """
+    if not held_out.units:
+        raise UsageError("there are no held-out units to compare on")
+    if isinstance(baseline, str):
+        baseline_name, other = _named_baseline(baseline, held_out)
+    else:
+        other = held_out.rewards(baseline)
+    own = held_out.rewards(policy)
+    return Comparison(
+        baseline=baseline_name,
+        mean=float(own.mean()),
+        baseline_mean=float(other.mean()),
+        difference=float((own - other).mean()),
+        interval=paired_interval(own - other, level),
+        p_value=sign_flip_p_value(own - other, seed=seed, num_permutations=num_permutations),
+        num_units=own.size,
+    )
+
+
+def _named_baseline(name: str, held_out: HeldOut) -> tuple[str, Floats]:
+    if name == "random":
+        return name, held_out.rewards(UniformPolicy())
+    if name == "best-fixed" and isinstance(held_out, OutcomeTable):
+        best = held_out.best_fixed()
+        return f"best-fixed ({best.action})", best.rewards
+    if name == "best-fixed" and isinstance(held_out, LoggedDecisions):
+        tried = {action: held_out.rewards(FixedPolicy(action)) for action in held_out.actions}
+        action = max(tried, key=lambda candidate: float(tried[candidate].mean()))
+        return f"best-fixed ({action})", tried[action]
+    if name == "optimum" and isinstance(held_out, OutcomeTable):
+        return name, held_out.optimum()
+    if name in BASELINES:
+        raise UsageError(f"{name} needs held-out tasks on which every action was tried, not {type(held_out).__name__}")
+    raise UsageError(f"{name!r} is no baseline; allowed are {one_of(BASELINES)} or a registered policy")

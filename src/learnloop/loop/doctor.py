@@ -1,0 +1,111 @@
+"""Looks at an installation as its operator would: is all there, does it write, is it whole."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from learnloop.core.clock import now
+from learnloop.core.errors import LearnloopError
+from learnloop.core.ids import new_id
+from learnloop.core.records import Decision, PolicyVersion
+from learnloop.loop.workspace import Settings, Workspace
+
+MIN_FREE_BYTES = 512 * 1024 * 1024
+EXTRAS = {"postgres": ("psycopg", "pgvector")}
+"""The packages that each extra brings."""
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was looked at."""
+
+    name: str
+    ok: bool
+    found: str
+    advice: str = ""
+    """What to do where it is not ok, or could be better."""
+
+
+def examine(settings: Settings) -> list[Check]:
+    """Returns what was found; nothing is changed but a blob that is written, read and left (it is its own proof)."""
+    checks = [_python(), _sqlite(), *_extras(), _settings(settings)]
+    if not Workspace.is_made(settings):
+        found = f"none in {settings.home}"
+        return [*checks, Check(name="store", ok=False, found=found, advice="make one with: learnloop init")]
+    checks.append(_disk(settings))
+    try:
+        with Workspace(settings) as workspace:
+            checks.extend(_store_checks(workspace))
+    except LearnloopError as error:
+        checks.append(Check(name="store", ok=False, found=type(error).__name__, advice=str(error)))
+    return checks
+
+
+def _python() -> Check:
+    version = ".".join(map(str, sys.version_info[:3]))
+    return Check(name="python", ok=sys.version_info >= (3, 11), found=version, advice="")
+
+
+def _sqlite() -> Check:
+    fits = sqlite3.sqlite_version_info >= (3, 35)
+    advice = "" if fits else "RETURNING and upserts need SQLite 3.35 or newer; use a newer Python"
+    return Check(name="sqlite", ok=fits, found=sqlite3.sqlite_version, advice=advice)
+
+
+def _extras() -> Iterator[Check]:
+    for extra, packages in EXTRAS.items():
+        missing = [package for package in packages if importlib.util.find_spec(package) is None]
+        advice = f'optional: pip install "learnloop[{extra}]"' if missing else ""
+        found = f"without {', '.join(missing)}" if missing else "installed"
+        yield Check(name=f"extra {extra}", ok=True, found=found, advice=advice)
+
+
+def _settings(settings: Settings) -> Check:
+    origins = ", ".join(f"{name}: {origin}" for name, origin in settings.origins.items())
+    return Check(name="settings", ok=True, found=f"{settings.database} ({origins})")
+
+
+def _disk(settings: Settings) -> Check:
+    free = shutil.disk_usage(settings.home if settings.home.exists() else settings.home.parent).free
+    advice = "" if free >= MIN_FREE_BYTES else f"free some space: below {MIN_FREE_BYTES // 2**20} MiB"
+    return Check(name="disk", ok=free >= MIN_FREE_BYTES, found=f"{free / 2**30:.1f} GiB free", advice=advice)
+
+
+def _store_checks(workspace: Workspace) -> Iterator[Check]:
+    yield Check(name="store", ok=True, found=f"{workspace.store.backend}, schema {workspace.store.revision}")
+    yield _attempt("write and read", lambda: _round_trip(workspace))
+    yield _attempt("decisions", lambda: f"{workspace.store.count(Decision)}")
+    versions = list(workspace.store.iterate(PolicyVersion))
+    for version in versions:
+        yield _attempt(f"policy {version.policy}@{version.version}", lambda version=version: _load(workspace, version))  # type: ignore[misc]
+    if not versions:
+        yield Check(name="policies", ok=True, found="none yet")
+
+
+def _attempt(name: str, examine_it: Callable[[], str]) -> Check:
+    try:
+        return Check(name=name, ok=True, found=examine_it())
+    except LearnloopError as error:
+        return Check(name=name, ok=False, found=type(error).__name__, advice=str(error))
+
+
+def _round_trip(workspace: Workspace) -> str:
+    started = time.perf_counter()
+    probe = f"doctor {now().isoformat()} {new_id()}"
+    workspace.store.run(lambda connection: None)
+    if workspace.store.blobs is not None:
+        address = workspace.store.blobs.put(probe.encode())
+        workspace.store.blobs.get(address)
+        workspace.store.blobs.remove(address)
+    return f"{(time.perf_counter() - started) * 1000:.1f} ms"
+
+
+def _load(workspace: Workspace, version: PolicyVersion) -> str:
+    workspace.registry.load(version)
+    return f"whole, {version.content_hash[:12]}"

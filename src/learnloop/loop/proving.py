@@ -1,0 +1,148 @@
+"""From a log to a proven, registered policy: train on some episodes, verify on others, register what learned.
+
+Which episodes are held out depends on their id alone, so an episode that was held out once is never trained on later,
+and a version can be evaluated on what its log has grown by since.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from learnloop.algorithms import BanditTrainer, load_policy
+from learnloop.algorithms.contextual import AnyConfig
+from learnloop.core.errors import NotFoundError, UsageError
+from learnloop.core.protocols import HeldOut, Policy, Sample, SavedPolicy
+from learnloop.core.records import PolicyVersion, Verdict
+from learnloop.decisions import logged_samples
+from learnloop.evaluation import (
+    Comparison,
+    LoggedDecisions,
+    OutcomeTable,
+    Verification,
+    VerificationOptions,
+    compare,
+    verify_learning,
+)
+from learnloop.evaluation.compare import BASELINES
+from learnloop.loop.workspace import Workspace
+from learnloop.registry import Proof
+
+HELD_OUT_SHARE = 0.4
+CANDIDATE = "candidate"
+
+
+class ProofResult(NamedTuple):
+    """A verdict, and the version that it made."""
+
+    verification: Verification
+    version: PolicyVersion | None
+    """None unless the verdict is ``learned``."""
+
+
+class Split(NamedTuple):
+    """Samples apart by episode."""
+
+    train: list[Sample]
+    held_out: list[Sample]
+
+
+def split_by_unit(samples: Sequence[Sample], share: float = HELD_OUT_SHARE) -> Split:
+    """Returns ``samples`` split so that about ``share`` of the units, always the same ones, are held out."""
+    split = Split([], [])
+    for sample in samples:
+        digest = hashlib.sha256(b"learnloop.held-out/v1\x1f" + sample.unit.encode()).digest()
+        is_held_out = int.from_bytes(digest[:8], "big") < share * 2**64
+        (split.held_out if is_held_out else split.train).append(sample)
+    return split
+
+
+def prove_from_log(
+    workspace: Workspace, agent_id: str, policy: str, config: AnyConfig, options: VerificationOptions
+) -> ProofResult:
+    """Learns a policy from the decisions logged for ``policy`` and registers it if that is proven.
+
+    Raises:
+        NotFoundError: no decision of that policy has a reward.
+    """
+    samples = list(logged_samples(workspace.store, agent_id, policy))
+    if not samples:
+        raise NotFoundError(f"no decision of {agent_id!r} at {policy!r} has a reward yet; give one with ep.reward(...)")
+    split = split_by_unit(samples)
+    trained_mean = float(np.mean([sample.reward for sample in split.train])) if split.train else 0.0
+    held_out = LoggedDecisions(split.held_out, trained_mean)
+    verification = verify_learning(BanditTrainer(config), split.train, held_out, options=options)
+    lineage = {"agent": agent_id, "policy": policy, "num_samples": len(split.train), "held_out": {"kind": "log"}}
+    return register_proven(workspace, f"{agent_id}.{policy}", verification, lineage)
+
+
+def register_proven(
+    workspace: Workspace, name: str, verification: Verification, lineage: Mapping[str, Any]
+) -> ProofResult:
+    """Registers what ``verification`` trained as the next version of ``name``, and as its candidate, if it learned."""
+    if verification.verdict is not Verdict.LEARNED or verification.policy is None:
+        return ProofResult(verification, None)
+    if not isinstance(verification.policy, SavedPolicy):
+        raise UsageError(f"{verification.policy!r} learned but cannot be stored; give it to_artifact()")
+    metrics = {"reward": verification.arms["trained"].mean, "num_units": verification.num_units}
+    metrics |= {arm: each.mean for arm, each in verification.arms.items() if arm != "trained"}
+    proof = Proof(
+        verdict=verification.verdict,
+        reasons=verification.reasons,
+        statistics=verification.to_statistics(),
+        metrics=metrics,
+    )
+    parent = workspace.registry.versions(name)
+    version = workspace.registry.register(
+        name,
+        verification.policy.to_artifact(),
+        proof,
+        lineage=lineage,
+        parent_id=parent[-1].policy_version_id if parent else None,
+    )
+    workspace.registry.set_alias(name, CANDIDATE, version, actor="learnloop", reason="its learning was proven")
+    return ProofResult(verification, version)
+
+
+def evaluate(workspace: Workspace, reference: str, baseline: str, *, seed: int = 0) -> tuple[PolicyVersion, Comparison]:
+    """Returns how a registered policy fares against a baseline on tasks that it was not trained on.
+
+    Args:
+        workspace: where it is registered.
+        reference: ``NAME``, ``NAME@3`` or ``NAME@alias``.
+        baseline: ``random``, ``best-fixed``, ``optimum``, or a reference to another version.
+        seed: of the permutation test.
+
+    Raises:
+        NotFoundError: no such policy, or none of its held-out tasks is left.
+        UsageError: the baseline is unknown or cannot be had for these tasks.
+    """
+    version = workspace.registry.resolve(reference)
+    held_out = _held_out(workspace, version)
+    policy = load_policy(workspace.registry.load(version))
+    if baseline in BASELINES:
+        return version, compare(policy, baseline, held_out, seed=seed)
+    if not workspace.registry.versions(baseline.partition("@")[0]):
+        raise UsageError(
+            f"unknown baseline {baseline!r}; allowed are {', '.join(BASELINES)} and a policy's NAME@version"
+        )
+    other = workspace.registry.resolve(baseline)
+    against: Policy = load_policy(workspace.registry.load(other))
+    label = f"{other.policy}@{other.version}"
+    return version, compare(policy, against, held_out, baseline_name=label, seed=seed)
+
+
+def _held_out(workspace: Workspace, version: PolicyVersion) -> HeldOut:
+    lineage = version.lineage
+    if lineage["held_out"]["kind"] == "outcomes":
+        if workspace.store.blobs is None:
+            raise NotFoundError(f"{version.policy}@{version.version} was proven on tasks that this store does not hold")
+        return OutcomeTable.from_bytes(workspace.store.blobs.get(lineage["held_out"]["blob"]))
+    split = split_by_unit(list(logged_samples(workspace.store, lineage["agent"], lineage["policy"])))
+    if not split.held_out:
+        raise NotFoundError(f"no held-out decision of {version.policy!r} is left in the log to evaluate on")
+    trained_mean = float(np.mean([sample.reward for sample in split.train])) if split.train else 0.0
+    return LoggedDecisions(split.held_out, trained_mean)

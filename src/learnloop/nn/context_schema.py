@@ -1,0 +1,143 @@
+"""What a context may hold: the kind of each feature, and the checks of a value of each kind."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NoReturn, get_args
+
+import msgspec
+
+from learnloop.core.errors import ContextError, one_of
+
+FeatureKind = Literal["number", "category", "text"]
+
+MAX_FEATURES = 64
+"""How many features a context may have."""
+
+
+def check_number(name: str, value: object) -> float:
+    """Returns ``value`` as a float; a boolean counts as 0 or 1.
+
+    Raises:
+        ContextError: it is not a finite number.
+    """
+    if not isinstance(value, numbers.Real):
+        raise ContextError(f"context feature {name!r} is declared a number and is {value!r}; give a finite number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ContextError(
+            f"context feature {name!r} is {number}; give a finite number, or leave the feature out of all"
+        )
+    return number
+
+
+def check_category(name: str, value: object) -> str:
+    """Returns the key of a category: text as it is, ``true`` and ``false``, a number in its shortest form.
+
+    Raises:
+        ContextError: it is none of these.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, numbers.Real):
+        number = check_number(name, value)
+        return str(int(number)) if number.is_integer() else repr(number)
+    raise ContextError(
+        f"context feature {name!r} is declared a category and is {value!r}; give text, a boolean or a number"
+    )
+
+
+def check_text(name: str, value: object) -> str:
+    """Returns ``value``.
+
+    Raises:
+        ContextError: it is not text.
+    """
+    if not isinstance(value, str):
+        raise ContextError(f"context feature {name!r} is declared text and is {value!r}; give text")
+    return value
+
+
+CHECKS: Mapping[FeatureKind, Callable[[str, object], float | str]] = {
+    "number": check_number,
+    "category": check_category,
+    "text": check_text,
+}
+
+
+class ContextSchema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The features of a context and the kind of each."""
+
+    features: dict[str, FeatureKind]
+    """Feature name -> kind, in the order of the encoded columns. May be empty: a bandit without context."""
+    inferred: bool = False
+    """Whether the kinds were read off the first context; then text-like categories become text at fitting."""
+
+    def __post_init__(self) -> None:
+        """Refuses too many features, unknown kinds and names that are not text."""
+        if len(self.features) > MAX_FEATURES:
+            raise ContextError(f"a context has {len(self.features)} features; at most {MAX_FEATURES} are allowed")
+        declared: Mapping[Any, Any] = self.features
+        for name, kind in declared.items():
+            if not isinstance(name, str) or not name:
+                raise ContextError(f"{name!r} cannot name a context feature; give text that is not empty")
+            if kind not in CHECKS:
+                raise ContextError(
+                    f"context feature {name!r} is declared {kind!r}; allowed are {one_of(get_args(FeatureKind))}"
+                )
+
+    @classmethod
+    def infer(cls, context: Mapping[str, Any]) -> ContextSchema:
+        """Returns the schema of ``context``: numbers are numbers; text and booleans are categories.
+
+        Raises:
+            ContextError: a value is not a finite number, a boolean or text.
+        """
+        check_mapping(context)
+        features: dict[str, FeatureKind] = {}
+        for name, value in context.items():
+            if isinstance(value, bool | str):
+                features[name] = "category"
+            else:
+                check_number(name, value)
+                features[name] = "number"
+        return cls(features=features, inferred=True)
+
+    def validate(self, context: Mapping[str, Any]) -> None:
+        """Returns if ``context`` has exactly these features, each with a value of its kind.
+
+        Raises:
+            ContextError: a feature is missing or unknown, or a value is not of its kind.
+        """
+        check_mapping(context)
+        if len(context) != len(self.features) or any(name not in context for name in self.features):
+            self.refuse(context)
+        for name, kind in self.features.items():
+            CHECKS[kind](name, context[name])
+
+    def refuse(self, context: Mapping[str, Any]) -> NoReturn:
+        """Raises the error for a ``context`` whose features are not those of the schema."""
+        missing = [name for name in self.features if name not in context]
+        if missing:
+            raise ContextError(
+                f"the context lacks {one_of(missing)}; it has {one_of(context)} and needs {one_of(self.features)}"
+            )
+        unknown = [name for name in context if name not in self.features]
+        raise ContextError(f"the context has unknown features {one_of(unknown)}; allowed are {one_of(self.features)}")
+
+
+def check_mapping(context: object) -> None:
+    """Returns if ``context`` is a mapping.
+
+    Raises:
+        ContextError: it is not.
+    """
+    if not isinstance(context, Mapping):
+        raise ContextError(f"a context is {context!r}; give a mapping from feature names to numbers, booleans or text")

@@ -1,0 +1,287 @@
+"""Backup and restore: one portable file for both back ends.
+
+The file is a plain tar: ``manifest.json`` (format, schema revision, a SHA-256 and a number of rows of each part),
+``tables/NAME.jsonl`` (one record a line, with its sequence where it has one) and ``blobs/ADDRESS``. It is taken from
+one snapshot while others write, and restored in one transaction: a backup of SQLite goes into PostgreSQL and back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tarfile
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+from sqlalchemy import Connection, delete, func, select
+
+from learnloop.core.clock import now
+from learnloop.core.errors import ConflictError, CorruptError, NotFoundError, SchemaVersionError
+from learnloop.core.records import Record
+from learnloop.store.blobs import BlobStore, sync_folder
+from learnloop.store.engine import Connections
+from learnloop.store.failures import from_disk
+from learnloop.store.insert import take_write_lock
+from learnloop.store.mapping import TABLES, insert_rows, record_columns, table_of, to_record, to_rows
+from learnloop.store.migrate import HEAD, REVISIONS, ensure_head, opened, revision_of
+
+FORMAT = "learnloop.backup/v1"
+_MANIFEST = "manifest.json"
+_BATCH = 2_000
+_CHUNK_BYTES = 1 << 20
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """One file in a backup."""
+
+    sha256: str
+    num_bytes: int
+    num_rows: int | None = None
+    """None for a blob."""
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backup holds."""
+
+    format: str = FORMAT
+    revision: str
+    created_at: datetime
+    parts: dict[str, Part]
+    """By their names in the tar."""
+
+
+def backup(url: str, blobs: BlobStore | None, target: Path) -> Manifest:
+    """Writes the store at ``url``, with its blobs, to the new file ``target`` and returns what it holds.
+
+    Others may go on writing: the backup is the state at one moment. ``target`` is complete or not there.
+
+    Raises:
+        ConflictError: ``target`` is there already.
+        NotFoundError: there is no store at ``url``, or no folder for ``target``.
+        StoreFullError, StoreReadOnlyError: the disk refuses.
+    """
+    target = Path(target)
+    if target.exists():
+        raise ConflictError(f"{target} is there already; give another name or remove it")
+    with opened(url) as connections, _disk(target), tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        path = connections.place.path
+        if (path is not None and not path.exists()) or revision_of(connections) != HEAD:
+            raise NotFoundError(f"there is no store of revision {HEAD!r} in {connections.place.name}")
+        temporary = Path(folder) / "backup.tar"
+        with tarfile.open(temporary, "w", format=tarfile.PAX_FORMAT) as tar:
+            parts = dict(_add_tables(connections, tar, Path(folder)))
+            if blobs is not None:  # after the tables: a blob is there before the row that names it
+                parts.update(_add_blobs(blobs, tar))
+            manifest = Manifest(revision=HEAD, created_at=now(), parts=parts)
+            _add_bytes(tar, _MANIFEST, msgspec.json.encode(manifest))
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+        sync_folder(target.parent)
+    return manifest
+
+
+def restore(source: Path, url: str, blobs: BlobStore | None, *, force: bool = False) -> Manifest:
+    """Puts the backup ``source`` into the store at ``url`` and its blobs into ``blobs``, all or nothing.
+
+    Everything is checked before anything is written.
+
+    Args:
+        source: what ``backup`` wrote.
+        url: a new or empty store, on either back end.
+        blobs: where blobs go.
+        force: replace what the store holds.
+
+    Raises:
+        NotFoundError: ``source`` is not there.
+        CorruptError: it is damaged, or is not a backup.
+        SchemaVersionError: it is newer than this learnloop.
+        ConflictError: the store is not empty and ``force`` is not set, or the backup has blobs and ``blobs`` is None.
+    """
+    source = Path(source)
+    if not source.is_file():
+        raise NotFoundError(f"there is no backup {source}")
+    with _disk(source), _readable(source) as tar:
+        manifest = _check(tar, source)
+        has_blobs = any(name.startswith("blobs/") for name in manifest.parts)
+        if has_blobs and blobs is None:
+            raise ConflictError(f"{source} holds blobs; say into which folder they go")
+        with opened(url) as connections:
+            ensure_head(connections, upgrade=True)
+            with connections.writing() as connection:
+                take_write_lock(connection)
+                _make_empty(connection, connections.place.name, force)
+                if blobs is not None:
+                    _restore_blobs(tar, manifest, blobs)
+                for kind, table in TABLES.items():
+                    _restore_table(connection, tar, source, kind)
+                    _set_sequence(connection, table.name)
+    return manifest
+
+
+@contextmanager
+def _disk(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise from_disk(error, str(path)) from error
+
+
+@contextmanager
+def _readable(source: Path) -> Iterator[tarfile.TarFile]:
+    try:
+        with tarfile.open(source, "r:") as tar:
+            yield tar
+    except (tarfile.TarError, EOFError) as error:
+        raise CorruptError(f"{source} is damaged or is not a backup of learnloop: {error}") from error
+
+
+def _add_tables(connections: Connections, tar: tarfile.TarFile, folder: Path) -> Iterator[tuple[str, Part]]:
+    with connections.reading() as connection:
+        for kind, table in TABLES.items():
+            name = f"tables/{table.name}.jsonl"
+            digest = hashlib.sha256()
+            num_rows = 0
+            with tempfile.TemporaryFile(dir=folder) as file:
+                for line in _lines(connection, kind):
+                    digest.update(line)
+                    file.write(line)
+                    num_rows += 1
+                num_bytes = file.tell()
+                file.seek(0)
+                tar.addfile(_member(name, num_bytes), file)
+            yield name, Part(sha256=digest.hexdigest(), num_bytes=num_bytes, num_rows=num_rows)
+
+
+def _lines(connection: Connection, kind: type[Record]) -> Iterator[bytes]:
+    """Yields one line of JSON for each row: its sequence or null, and its record."""
+    columns = record_columns(kind)
+    sequence = table_of(kind).columns.get("sequence")
+    order = columns[0] if sequence is None else sequence
+    query = select(*columns, *([] if sequence is None else [sequence])).order_by(order)
+    rows = connection.execution_options(yield_per=_BATCH).execute(query)
+    for row in rows:
+        record = to_record(kind, row[: len(columns)])
+        yield msgspec.json.encode((None if sequence is None else row[-1], record)) + b"\n"
+
+
+def _add_blobs(blobs: BlobStore, tar: tarfile.TarFile) -> Iterator[tuple[str, Part]]:
+    for address in blobs.addresses():
+        data = blobs.get(address)
+        _add_bytes(tar, f"blobs/{address}", data)
+        yield f"blobs/{address}", Part(sha256=address, num_bytes=len(data))
+
+
+def _member(name: str, num_bytes: int) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.size = num_bytes
+    member.mode = 0o600
+    return member
+
+
+def _add_bytes(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    tar.addfile(_member(name, len(data)), io.BytesIO(data))
+
+
+def _check(tar: tarfile.TarFile, source: Path) -> Manifest:
+    """Returns the manifest if all that it names is there, unharmed, and nothing else is."""
+    members: dict[str, tarfile.TarInfo] = {}
+    for member in tar:
+        if not member.isreg() or member.name in members:
+            raise CorruptError(f"{source} holds {member.name!r}, which is not a plain file or is there twice")
+        members[member.name] = member
+    if _MANIFEST not in members:
+        raise CorruptError(f"{source} has no {_MANIFEST}: it is cut off, or is not a backup of learnloop")
+    manifest = _decode_manifest(_open(tar, members[_MANIFEST].name, source).read(), source)
+    wanted = {f"tables/{table.name}.jsonl" for table in TABLES.values()}
+    given = set(manifest.parts)
+    if given | {_MANIFEST} != set(members) or not wanted <= given:
+        odd = sorted((given | wanted | {_MANIFEST}) ^ set(members)) or sorted(wanted - given)
+        raise CorruptError(f"{source} and its manifest do not agree on {', '.join(map(repr, odd[:5]))}")
+    for name, part in manifest.parts.items():
+        if name not in wanted and name != f"blobs/{part.sha256}":
+            raise CorruptError(f"{source} holds {name!r}, which no backup has")
+        if _checksum(_open(tar, name, source)) != part.sha256:
+            raise CorruptError(f"{name} in {source} is damaged: its checksum is not the one in the manifest")
+    return manifest
+
+
+def _decode_manifest(data: bytes, source: Path) -> Manifest:
+    try:
+        header = msgspec.json.decode(data, type=dict[str, Any])
+        if header.get("format") != FORMAT:
+            raise CorruptError(f"{source} is not a backup of learnloop: its format is {header.get('format')!r}")
+        if header.get("revision") not in REVISIONS:
+            raise SchemaVersionError(
+                f"{source} has schema revision {header.get('revision')!r}, which this learnloop does not know "
+                f"(its newest is {HEAD!r}): install the version that wrote it or a newer one"
+            )
+        return msgspec.json.decode(data, type=Manifest)
+    except msgspec.MsgspecError as error:
+        raise CorruptError(f"the manifest of {source} cannot be read: {error}") from error
+
+
+def _open(tar: tarfile.TarFile, name: str, source: Path) -> IO[bytes]:
+    file = tar.extractfile(name)
+    if file is None:
+        raise CorruptError(f"{source}: {name!r} is not a plain file")
+    return file
+
+
+def _checksum(file: IO[bytes]) -> str:
+    digest = hashlib.sha256()
+    while data := file.read(_CHUNK_BYTES):
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def _make_empty(connection: Connection, name: str, force: bool) -> None:
+    for table in TABLES.values():
+        if not force and connection.execute(select(func.count()).select_from(table)).scalar_one():
+            raise ConflictError(f"{name} is not empty: it has rows in {table.name}; --force replaces all that it holds")
+    for table in reversed(list(TABLES.values())):
+        connection.execute(delete(table))
+
+
+def _restore_blobs(tar: tarfile.TarFile, manifest: Manifest, blobs: BlobStore) -> None:
+    for name in manifest.parts:
+        if name.startswith("blobs/"):
+            blobs.put(_open(tar, name, blobs.folder).read())
+
+
+def _restore_table(connection: Connection, tar: tarfile.TarFile, source: Path, kind: type[Record]) -> None:
+    name = f"tables/{table_of(kind).name}.jsonl"
+    decoder = msgspec.json.Decoder(tuple[int | None, kind])  # type: ignore[valid-type]
+    batch: list[tuple[int | None, Record]] = []
+    for number, line in enumerate(_open(tar, name, source), 1):
+        try:
+            batch.append(decoder.decode(line))
+        except msgspec.MsgspecError as error:
+            raise CorruptError(f"line {number} of {name} in {source} is no {kind.__name__}: {error}") from error
+        if len(batch) == _BATCH:
+            _insert_batch(connection, kind, batch)
+            batch = []
+    _insert_batch(connection, kind, batch)
+
+
+def _insert_batch(connection: Connection, kind: type[Record], batch: Iterable[tuple[int | None, Record]]) -> None:
+    pairs = list(batch)
+    rows = to_rows(kind, [record for _, record in pairs], connection.dialect.name)
+    if "sequence" in table_of(kind).columns and "sequence" not in kind.__struct_fields__:
+        rows = [(*row, sequence) for row, (sequence, _) in zip(rows, pairs, strict=True)]
+    insert_rows(connection, kind, rows, sequence=True)
+
+
+def _set_sequence(connection: Connection, table: str) -> None:
+    """Lets PostgreSQL count on from the highest sequence; SQLite does so by itself."""
+    if connection.dialect.name == "postgresql" and table in ("events", "decisions", "rewards"):
+        connection.exec_driver_sql(
+            f"SELECT setval(pg_get_serial_sequence('{table}', 'sequence'), "
+            f"(SELECT coalesce(max(sequence), 0) + 1 FROM {table}), false)"
+        )

@@ -1,0 +1,102 @@
+"""Content-addressed files: a blob's name is the SHA-256 of its bytes, so it is written once and never changes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from learnloop.core.errors import CorruptError, NotFoundError, UsageError
+from learnloop.store.failures import from_disk
+
+_ADDRESS = re.compile(r"[0-9a-f]{64}")
+
+
+class BlobStore:
+    """Blobs in a folder, two levels deep: ``ab/abcdef...``. Any number of processes may write at once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(folder)
+
+    def put(self, data: bytes) -> str:
+        """Returns the address of ``data``, which is on the disk when this returns; writing it again changes nothing.
+
+        Raises:
+            StoreFullError: no space is left; nothing half-written remains.
+            StoreReadOnlyError: the folder cannot be written.
+        """
+        address = hashlib.sha256(data).hexdigest()
+        target = self.path(address)
+        try:
+            if not target.exists():
+                _write(target, data)
+        except OSError as error:
+            raise from_disk(error, str(self.folder)) from error
+        return address
+
+    def get(self, address: str) -> bytes:
+        """Returns the bytes at ``address``.
+
+        Raises:
+            UsageError: it is no address.
+            NotFoundError: there is no such blob.
+            CorruptError: the file is not what was written.
+        """
+        target = self.path(address)
+        try:
+            data = target.read_bytes()
+        except FileNotFoundError as error:
+            raise NotFoundError(f"there is no blob {address} in {self.folder}") from error
+        except OSError as error:
+            raise from_disk(error, str(target)) from error
+        if hashlib.sha256(data).hexdigest() != address:
+            raise CorruptError(f"{target} is damaged: its bytes do not have the checksum in its name; restore a backup")
+        return data
+
+    def path(self, address: str) -> Path:
+        """Returns where the blob lies or would lie.
+
+        Raises:
+            UsageError: ``address`` is not 64 hexadecimal digits.
+        """
+        if not _ADDRESS.fullmatch(str(address)):
+            raise UsageError(f"{address!r} is not a blob's address; allowed are 64 digits of 0-9 and a-f")
+        return self.folder / address[:2] / address
+
+    def addresses(self) -> Iterator[str]:
+        """Yields the address of each blob, sorted."""
+        if not self.folder.is_dir():
+            return
+        for path in sorted(self.folder.glob("??/*")):
+            if _ADDRESS.fullmatch(path.name):
+                yield path.name
+
+
+def _write(target: Path, data: bytes) -> None:
+    """Writes ``data`` so that ``target`` has all of it or is not there, also after a power cut."""
+    if not target.parent.is_dir():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        sync_folder(target.parent.parent)
+    descriptor, temporary = tempfile.mkstemp(prefix=".new-", dir=target.parent)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    sync_folder(target.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes the names in ``folder`` durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,230 @@
+"""Writing records inside a transaction: implied agents and tasks, conflicts, and the events that report what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, select
+
+from learnloop.core.clock import now
+from learnloop.core.errors import UsageError
+from learnloop.core.records import (
+    EPISODE_TRANSITIONS,
+    Agent,
+    AliasMove,
+    Decision,
+    Episode,
+    Event,
+    Json,
+    ModelCheckpoint,
+    PolicyVersion,
+    Record,
+    Reward,
+    Task,
+)
+from learnloop.store import schema
+from learnloop.store.mapping import EPISODE_CHANGES, TABLES, fields_of, insert_rows, key_column, table_of, to_rows
+
+WRITE_LOCK = 0x6C6561726E
+"""The key of PostgreSQL's advisory lock that gives sequences in the order of commits."""
+CHANNEL = "learnloop_events"
+"""The channel on which PostgreSQL tells that events were written."""
+
+_SIMPLE_EVENTS: dict[type[Record], str] = {
+    Decision: "decision.made",
+    Reward: "reward.recorded",
+    PolicyVersion: "policy.registered",
+    AliasMove: "alias.moved",
+    ModelCheckpoint: "checkpoint.saved",
+}
+_EVENT_FIELDS: dict[type[Record], tuple[str, ...]] = {
+    Episode: ("agent_id", "task_id", "status"),
+    Decision: ("agent_id", "policy", "episode_id", "action"),
+    Reward: ("name", "value", "weight", "episode_id", "decision_id"),
+    PolicyVersion: ("policy", "version", "algorithm"),
+    AliasMove: ("policy", "alias", "policy_version_id", "actor"),
+    ModelCheckpoint: ("agent_id", "policy", "training_iteration"),
+}
+_REPORTED = frozenset(_EVENT_FIELDS)
+_CHUNK = 500
+_RANK = {kind: rank for rank, kind in enumerate(TABLES)}
+
+EventParts = tuple[str, str, Json]
+"""Kind, subject and payload."""
+
+
+def insert_records(connection: Connection, records: Sequence[Record]) -> None:
+    """Writes records in the transaction of ``connection``; what is there already stays, running episodes change.
+
+    Agents and tasks that an episode or a decision names are made where they are missing. Events are written for what
+    is new or changed.
+
+    Raises:
+        UsageError: a record cannot be stored.
+    """
+    groups: dict[type[Record], list[Record]] = {}
+    for record in records:
+        groups.setdefault(type(record), []).append(record)
+    for kind in groups:
+        table_of(kind)
+    if Event in groups:
+        raise UsageError("events are written by the store itself; use insert_events inside Store.run")
+    reports = not _REPORTED.isdisjoint(groups)
+    if reports:
+        take_write_lock(connection)
+    moment = now()
+    _insert_implied(connection, groups, moment)
+    fresh: dict[type[Record], set[str]] = {}
+    ended: set[str] = set()
+    for kind in sorted(groups, key=_RANK.__getitem__):
+        if kind is Episode:
+            fresh[kind], ended = _insert_episodes(connection, groups[kind])
+        elif kind in _REPORTED:
+            fresh[kind] = _insert_new(connection, kind, groups[kind])
+        else:
+            insert_rows(connection, kind, to_rows(kind, groups[kind], connection.dialect.name))
+    if reports:
+        insert_events(connection, list(_report(records, fresh, ended)), moment)
+
+
+def take_write_lock(connection: Connection) -> None:
+    """Waits until no other transaction writes what has a sequence; SQLite's transaction holds such a lock anyway."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITE_LOCK})")
+
+
+def insert_events(connection: Connection, events: Sequence[EventParts], moment: datetime | None = None) -> None:
+    """Appends to the event feed in the transaction of ``connection`` and wakes those who wait for it.
+
+    Args:
+        connection: one that holds the write lock (see ``take_write_lock``).
+        events: kind, subject and payload of each.
+        moment: when; None: now.
+    """
+    if not events:
+        return
+    created_at = moment or now()
+    rows = to_rows(Event, [_event(parts, created_at) for parts in events], connection.dialect.name)
+    without_sequence = [row[1:] for row in rows]
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql(
+            "INSERT INTO events (kind, subject, payload, created_at) VALUES (?, ?, ?, ?)", without_sequence
+        )
+        return
+    connection.exec_driver_sql(
+        "INSERT INTO events (kind, subject, payload, created_at) SELECT kind, subject, payload::jsonb, created_at "
+        "FROM unnest(%s::text[], %s::text[], %s::text[], %s::timestamptz[]) WITH ORDINALITY "
+        "AS given (kind, subject, payload, created_at, place) ORDER BY place",
+        tuple(list(column) for column in zip(*without_sequence, strict=True)),
+    )
+    connection.exec_driver_sql(f"SELECT pg_notify('{CHANNEL}', '')")
+
+
+def _event(parts: EventParts, created_at: datetime) -> Event:
+    kind, subject, payload = parts
+    return Event(sequence=0, kind=kind, subject=subject, payload=payload, created_at=created_at)
+
+
+def _insert_implied(connection: Connection, groups: dict[type[Record], list[Record]], moment: datetime) -> None:
+    """Writes the agents and tasks that are named but may be missing; those of the batch itself go first."""
+    agent_ids: dict[str, None] = {}
+    task_ids: dict[str, None] = {}
+    for record in groups.get(Episode, ()):
+        if isinstance(record, Episode):
+            agent_ids[record.agent_id] = None
+            if record.task_id is not None:
+                task_ids[record.task_id] = None
+    for record in groups.get(Decision, ()):
+        if isinstance(record, Decision):
+            agent_ids[record.agent_id] = None
+    agents: list[Record] = [*groups.pop(Agent, ()), *(Agent(agent_id=name, created_at=moment) for name in agent_ids)]
+    tasks: list[Record] = [*groups.pop(Task, ()), *(Task(task_id=name, created_at=moment) for name in task_ids)]
+    insert_rows(connection, Agent, to_rows(Agent, agents, connection.dialect.name))
+    insert_rows(connection, Task, to_rows(Task, tasks, connection.dialect.name))
+
+
+def _key(record: Record) -> str:
+    key: str = getattr(record, fields_of(type(record))[0])
+    return key
+
+
+def _chunks(keys: Collection[str]) -> Iterator[list[str]]:
+    listed = list(keys)
+    for start in range(0, len(listed), _CHUNK):
+        yield listed[start : start + _CHUNK]
+
+
+def _insert_new(connection: Connection, kind: type[Record], records: Iterable[Record]) -> set[str]:
+    """Writes those records whose key is not there yet and returns their keys."""
+    by_key: dict[str, Record] = {}
+    for record in records:
+        by_key.setdefault(_key(record), record)
+    column = key_column(kind)
+    for chunk in _chunks(by_key):
+        for key in connection.execute(select(column).where(column.in_(chunk))).scalars():
+            del by_key[key]
+    insert_rows(connection, kind, to_rows(kind, by_key.values(), connection.dialect.name))
+    return set(by_key)
+
+
+def _insert_episodes(connection: Connection, records: Iterable[Record]) -> tuple[set[str], set[str]]:
+    """Writes episodes; returns the ids that started and the ids that ended with this."""
+    states: dict[str, str] = {}
+    folded: dict[str, Episode] = {}
+    listed = [record for record in records if isinstance(record, Episode)]
+    table = schema.episodes
+    for chunk in _chunks({record.episode_id for record in listed}):
+        query = select(table.c.episode_id, table.c.status).where(table.c.episode_id.in_(chunk))
+        states.update((row[0], row[1]) for row in connection.execute(query))
+    started: set[str] = set()
+    ended: set[str] = set()
+    for record in listed:
+        key = record.episode_id
+        if key not in states:
+            started.add(key)
+        elif _is_final(states[key]):
+            continue
+        earlier = folded.get(key)
+        folded[key] = record if earlier is None else _fold(earlier, record)
+        states[key] = record.status
+        if _is_final(record.status):
+            ended.add(key)
+    insert_rows(connection, Episode, to_rows(Episode, folded.values(), connection.dialect.name))
+    return started, ended
+
+
+def _is_final(status: str) -> bool:
+    return not EPISODE_TRANSITIONS[status]  # type: ignore[index]  # a StrEnum is its text
+
+
+def _fold(earlier: Episode, later: Episode) -> Episode:
+    changes: dict[str, Any] = {name: getattr(later, name) for name in EPISODE_CHANGES}
+    return msgspec.structs.replace(earlier, **changes)
+
+
+def _report(records: Iterable[Record], fresh: dict[type[Record], set[str]], ended: set[str]) -> Iterator[EventParts]:
+    """Yields an event for each record that was new or ended an episode, in the order of the records."""
+    for record in records:
+        kind = type(record)
+        new_keys = fresh.get(kind)
+        if new_keys is None:
+            continue
+        key = _key(record)
+        if kind is not Episode:
+            if key in new_keys:
+                new_keys.discard(key)
+                yield _SIMPLE_EVENTS[kind], key, _payload(record)
+            continue
+        if key in new_keys:
+            new_keys.discard(key)
+            yield "episode.started", key, _payload(record)
+        if key in ended and isinstance(record, Episode) and _is_final(record.status):
+            ended.discard(key)
+            yield "episode.ended", key, _payload(record)
+
+
+def _payload(record: Record) -> Json:
+    return {name: getattr(record, name) for name in _EVENT_FIELDS[type(record)]}

@@ -1,0 +1,231 @@
+"""Records to rows and back: which table holds which record, and the statements that write it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from functools import cache
+from operator import attrgetter
+from typing import Any, TypeVar, get_type_hints
+
+from sqlalchemy import URL, Column, Connection, Dialect, Table
+
+from learnloop.core.errors import UsageError, one_of
+from learnloop.core.records import (
+    Agent,
+    AliasMove,
+    Certificate,
+    Decision,
+    Episode,
+    Event,
+    Memory,
+    ModelCheckpoint,
+    PolicyVersion,
+    Record,
+    Reward,
+    RewardShare,
+    Span,
+    Task,
+    Transition,
+)
+from learnloop.store import columns as types
+from learnloop.store import schema
+
+R = TypeVar("R", bound=Record)
+Row = tuple[Any, ...]
+
+TABLES: Mapping[type[Record], Table] = {
+    Agent: schema.agents,
+    Task: schema.tasks,
+    Episode: schema.episodes,
+    Span: schema.spans,
+    Decision: schema.decisions,
+    Reward: schema.rewards,
+    PolicyVersion: schema.policy_versions,
+    AliasMove: schema.policy_aliases,
+    Certificate: schema.certificates,
+    Memory: schema.agent_memories,
+    Transition: schema.training_transitions,
+    RewardShare: schema.reward_history,
+    ModelCheckpoint: schema.model_checkpoints,
+    Event: schema.events,
+}
+"""Each kind of record and its table, in an order in which references point back."""
+
+EPISODE_CHANGES = ("status", "terminated", "truncated", "error", "ended_at", "metadata")
+"""The columns of a running episode that a later record of it may change."""
+
+_CONVERSION_ERRORS = (ValueError, TypeError, AttributeError, OverflowError, NotImplementedError, RecursionError)
+
+_POSTGRESQL_TYPES: Mapping[type[Any], tuple[str, str]] = {
+    types.TextColumn: ("text", ""),
+    types.TimeColumn: ("timestamptz", ""),
+    types.JsonColumn: ("text", "::jsonb"),
+    types.FloatColumn: ("float8", ""),
+    types.IntegerColumn: ("bigint", ""),
+    types.BooleanColumn: ("boolean", ""),
+    types.EmbeddingColumn: ("text", "::halfvec"),
+}
+"""The type of an array of parameters and the cast of its elements."""
+
+
+def table_of(kind: type[Record]) -> Table:
+    """Returns the table that holds records of ``kind``.
+
+    Raises:
+        UsageError: none does.
+    """
+    table = TABLES.get(kind)
+    if table is None:
+        raise UsageError(f"{kind!r} is no kind of record; allowed: {one_of(known.__name__ for known in TABLES)}")
+    return table
+
+
+@cache
+def fields_of(kind: type[Record]) -> tuple[str, ...]:
+    """Returns the names of the fields of ``kind``; the first is its key."""
+    table_of(kind)
+    return kind.__struct_fields__
+
+
+def key_column(kind: type[Record]) -> Column[Any]:
+    """Returns the column by which records of ``kind`` are known."""
+    return table_of(kind).columns[fields_of(kind)[0]]
+
+
+def record_columns(kind: type[Record]) -> list[Column[Any]]:
+    """Returns the columns of a record's fields, in the order of the fields."""
+    table = table_of(kind)
+    return [table.columns[name] for name in fields_of(kind)]
+
+
+def written_columns(kind: type[Record], *, sequence: bool = False) -> list[Column[Any]]:
+    """Returns the columns that a row of ``kind`` fills: its fields, and what is derived from them.
+
+    Args:
+        kind: the kind of record.
+        sequence: whether the row brings its own sequence number, last.
+    """
+    found = record_columns(kind)
+    if kind is Memory:
+        found.append(schema.agent_memories.c.embedding_dimension)
+    if sequence and "sequence" in table_of(kind).columns and kind is not Event:
+        found.append(table_of(kind).columns["sequence"])
+    return found
+
+
+@cache
+def _enums(kind: type[Record]) -> tuple[tuple[str, type[StrEnum]], ...]:
+    hints = get_type_hints(kind)
+    return tuple((name, hint) for name, hint in hints.items() if isinstance(hint, type) and issubclass(hint, StrEnum))
+
+
+def to_record(kind: type[R], row: Sequence[Any]) -> R:
+    """Returns the record that a row of ``record_columns(kind)`` holds."""
+    values = dict(zip(fields_of(kind), row, strict=False))
+    for name, enum in _enums(kind):
+        values[name] = enum(values[name])
+    return kind(**values)
+
+
+@cache
+def _dialect(name: str) -> Dialect:
+    """Returns what the types of the columns are asked with; it loads no driver."""
+    return URL.create(name).get_dialect()()
+
+
+def bind_processor(column: Column[Any], dialect_name: str) -> types.Processor | None:
+    """Returns what turns a value of ``column`` into what the driver takes; None: nothing need be done."""
+    dialect = _dialect(dialect_name)
+    return column.type.dialect_impl(dialect).bind_processor(dialect)
+
+
+@cache
+def _row_builder(kind: type[Record], dialect_name: str) -> Callable[[Record], list[Any]]:
+    getter = attrgetter(*fields_of(kind))
+    processors = []
+    for index, column in enumerate(record_columns(kind)):
+        processor = bind_processor(column, dialect_name)
+        if processor is not None:
+            processors.append((index, processor))
+
+    def build(record: Record) -> list[Any]:
+        row = list(getter(record))
+        for index, processor in processors:
+            row[index] = processor(row[index])
+        return row
+
+    return build
+
+
+def _explain(kind: type[Record], record: Record, dialect_name: str) -> UsageError:
+    """Returns the error that names the first field of ``record`` that cannot be stored."""
+    for column in record_columns(kind):
+        processor = bind_processor(column, dialect_name)
+        value = getattr(record, column.name)
+        try:
+            if processor is not None:
+                processor(value)
+        except _CONVERSION_ERRORS as error:
+            return UsageError(f"{kind.__name__}.{column.name} cannot be stored: {error}")
+    return UsageError(f"{record!r} cannot be stored")
+
+
+def to_rows(kind: type[Record], records: Iterable[Record], dialect_name: str) -> list[Row]:
+    """Returns the rows of ``written_columns(kind)`` for records of ``kind``, as the driver takes them.
+
+    Raises:
+        UsageError: a field holds what cannot be stored; the message names it.
+    """
+    build = _row_builder(kind, dialect_name)
+    rows = []
+    for record in records:
+        try:
+            row = build(record)
+        except _CONVERSION_ERRORS as error:
+            raise _explain(kind, record, dialect_name) from error
+        if isinstance(record, Memory):
+            row.append(None if record.embedding is None else len(record.embedding))
+        rows.append(tuple(row))
+    return rows
+
+
+def _conflict_clause(kind: type[Record]) -> str:
+    key = key_column(kind).name
+    if kind is not Episode:
+        return f"ON CONFLICT ({key}) DO NOTHING"
+    changes = ", ".join(f"{name} = excluded.{name}" for name in EPISODE_CHANGES)
+    return f"ON CONFLICT ({key}) DO UPDATE SET {changes} WHERE episodes.status = 'running'"
+
+
+@cache
+def insert_statement(kind: type[Record], dialect_name: str, *, sequence: bool = False) -> str:
+    """Returns the driver's SQL that writes rows of ``written_columns(kind)`` and lets existing ones be.
+
+    On SQLite one row a parameter set, on PostgreSQL one array a column.
+    """
+    table = table_of(kind)
+    written = written_columns(kind, sequence=sequence)
+    names = ", ".join(column.name for column in written)
+    if dialect_name == "sqlite":
+        marks = ", ".join("?" * len(written))
+        return f"INSERT INTO {table.name} ({names}) VALUES ({marks}) {_conflict_clause(kind)}"
+    spelled = [_POSTGRESQL_TYPES.get(type(column.type), ("bigint", "")) for column in written]
+    arrays = ", ".join(f"%s::{array}[]" for array, _ in spelled)
+    values = ", ".join(f"{column.name}{cast}" for column, (_, cast) in zip(written, spelled, strict=True))
+    return (
+        f"INSERT INTO {table.name} ({names}) SELECT {values} "
+        f"FROM unnest({arrays}) WITH ORDINALITY AS given ({names}, place) ORDER BY place {_conflict_clause(kind)}"
+    )
+
+
+def insert_rows(connection: Connection, kind: type[Record], rows: list[Row], *, sequence: bool = False) -> None:
+    """Writes rows of ``written_columns(kind)``; those whose key exists stay as they are (running episodes change)."""
+    if not rows:
+        return
+    name = connection.dialect.name
+    statement = insert_statement(kind, name, sequence=sequence)
+    if name == "sqlite":
+        connection.exec_driver_sql(statement, rows)
+    else:
+        connection.exec_driver_sql(statement, tuple(list(column) for column in zip(*rows, strict=True)))

@@ -1,0 +1,1 @@
+"""The revisions, oldest first; each is frozen once it is released."""

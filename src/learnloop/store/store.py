@@ -1,0 +1,341 @@
+"""The store: one database of records, written by one thread of this process and read from any."""
+
+from __future__ import annotations
+
+import atexit
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Any, TypeVar
+
+import msgspec
+from sqlalchemy import Connection, func, select
+
+from learnloop.core.errors import ConflictError, LearnloopError, NotFoundError, StoreError, UnreachableError
+from learnloop.core.records import Event, Record, Reward
+from learnloop.store import schema
+from learnloop.store.blobs import BlobStore
+from learnloop.store.engine import Connections, check_file, parse_url
+from learnloop.store.failures import translate
+from learnloop.store.feed import Feed, last_sequence
+from learnloop.store.insert import insert_records, take_write_lock
+from learnloop.store.mapping import fields_of, record_columns, to_record
+from learnloop.store.migrate import ensure_head
+from learnloop.store.query import Where, count_records, find_record, select_records
+from learnloop.store.writer import Job, Patience, Target, Writer
+
+R = TypeVar("R", bound=Record)
+T = TypeVar("T")
+
+_ANY: Where = MappingProxyType({})
+
+
+class StoreCounters(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the records given to a store since it was opened."""
+
+    num_offered: int
+    """Records given to ``offer``."""
+    num_dropped: int
+    """Of these, those not taken: the queue was full, or the store closed."""
+    num_written: int
+    """Records that are durable, whether offered, written or submitted."""
+    num_failed: int
+    """Offered records that the database refused."""
+    num_commits: int
+    last_error: str | None
+    """The last failure of an offered record or of the database."""
+
+
+class Store:
+    """Records in SQLite or PostgreSQL. What ``write`` acknowledges is on the disk; ``offer`` never waits.
+
+    Safe to use from any thread. After a fork the child must open its own. Opened by ``Store.open``.
+
+    Attributes:
+        url: as given to ``open``.
+        backend: ``sqlite`` or ``postgresql``.
+        blobs: the files beside it; None where no folder was given.
+        revision: the revision of its schema.
+    """
+
+    def __init__(self, url: str, connections: Connections, blobs: BlobStore | None, revision: str) -> None:
+        self.url = url
+        self.backend = connections.place.backend
+        self.blobs = blobs
+        self.revision = revision
+        self._connections = connections
+        self._place = connections.place
+        self._feed = Feed(self._place, lambda: self.read(last_sequence))
+        self._writer: Writer
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        *,
+        blobs: Path | None = None,
+        upgrade: bool = True,
+        queue_size: int = 65_536,
+        patience: Patience = Patience(),  # noqa: B008 - a NamedTuple, immutable
+    ) -> Store:
+        """Returns the store at ``url``; a new database gets its tables, an older one is brought up to date.
+
+        Args:
+            url: ``sqlite:///path/to/file.db``, ``sqlite:///:memory:`` or ``postgresql://user@host/database``.
+            blobs: the folder for blob files.
+            upgrade: whether an older database may be migrated.
+            queue_size: how many offered records may wait.
+            patience: how long writing is tried again while the database is locked or unreachable.
+
+        Raises:
+            UsageError: ``url`` is not one, or names a folder.
+            NotFoundError: the folder of the file is not there.
+            ConflictError: the database is older and ``upgrade`` is False.
+            SchemaVersionError: the database is newer than this learnloop, or not its own.
+            CorruptError: the file is not a database.
+            UnreachableError: it does not answer, or is locked.
+            StoreReadOnlyError, StoreFullError: the disk refuses.
+        """
+        place = parse_url(url)
+        check_file(place)
+        connections = Connections(place)
+        try:
+            revision = _open_schema(connections, upgrade, patience)
+        except BaseException:
+            connections.close()
+            raise
+        store = cls(url, connections, None if blobs is None else BlobStore(blobs), revision)
+        store._start(queue_size, patience)
+        return store
+
+    def _start(self, queue_size: int, patience: Patience) -> None:
+        target = Target(
+            begin=self._connections.writing,
+            insert=insert_records,
+            translate=lambda error: translate(error, self._place.name),
+            committed=self._feed.committed,
+        )
+        self._writer = Writer(target, queue_size=queue_size, patience=patience)
+        self.offer = self._writer.offer  # type: ignore[method-assign]  # one call less on the path of the agent
+        atexit.register(self._close_at_exit)
+
+    def write(self, records: Iterable[Record], *, timeout_seconds: float = 30.0) -> None:
+        """Writes all of ``records`` or none, and returns when they are on the disk.
+
+        A record whose key is there already changes nothing, except that a running episode takes over the new status,
+        error, end and metadata.
+
+        Raises:
+            UsageError: a record cannot be stored.
+            ConflictError: a unique value, such as a policy's version number, is taken by another record.
+            NotFoundError: a record refers to an agent, task or version that is not there.
+            StoreLockedError, UnreachableError, StoreFullError, StoreReadOnlyError: the database or the disk refuses.
+        """
+        self._await(self.submit(records), timeout_seconds)
+
+    def submit(self, records: Iterable[Record]) -> Future[None]:
+        """Does as ``write`` and returns at once; the future is set when the records are on the disk."""
+        return self._submit(Job(list(records)))
+
+    def offer(self, record: Record) -> bool:
+        """Queues ``record`` for writing and returns whether it was taken; never waits and never raises.
+
+        The record is encoded later by another thread, so what it holds must not change any more.
+        """
+        return self._writer.offer(record)
+
+    def flush(self, timeout_seconds: float = 30.0) -> None:
+        """Returns when all that was offered before is on the disk.
+
+        Raises:
+            LearnloopError: records were refused since the last flush; the message has the last reason.
+            UnreachableError: not done in time; what was offered stays queued.
+        """
+        self._await(self._submit(Job([])), timeout_seconds)
+        number, reason = self._writer.take_refusals()
+        if number:
+            raise StoreError(f"{number} of the offered records were refused; the last reason: {reason}") from reason
+
+    def run(self, fn: Callable[[Connection], T], *, timeout_seconds: float = 30.0) -> T:
+        """Runs ``fn`` on the writer's connection, alone in a transaction, and returns its result when it is durable.
+
+        No other writer of the store comes between its reads and its writes. Records are written in it with
+        ``insert_records``. What ``fn`` raises rolls the transaction back and is raised here.
+        """
+
+        def locked(connection: Connection) -> T:
+            take_write_lock(connection)
+            return fn(connection)
+
+        result: T = self._await(self._submit(Job([], locked)), timeout_seconds)
+        return result
+
+    def read(self, fn: Callable[[Connection], T]) -> T:
+        """Returns what ``fn`` returns for a connection that sees one snapshot and cannot write."""
+        with self._translated():
+            if self._writer.is_abandoned or self._closed:
+                raise ConflictError(self._writer.why_closed)
+            with self._connections.reading() as connection:
+                return fn(connection)
+
+    def get(self, kind: type[R], key: str) -> R:
+        """Returns the record of ``kind`` with this key.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        found = self.find(kind, key)
+        if found is None:
+            raise NotFoundError(
+                f"there is no {kind.__name__} with the {fields_of(kind)[0]} {key!r} in {self._place.name}"
+            )
+        return found
+
+    def find(self, kind: type[R], key: str) -> R | None:
+        """Returns the record of ``kind`` with this key, or None."""
+        return self.read(lambda connection: find_record(connection, kind, key))
+
+    def select(
+        self,
+        kind: type[R],
+        *,
+        where: Where = _ANY,
+        after: str | int | None = None,
+        limit: int = 50,
+        descending: bool = False,
+    ) -> list[R]:
+        """Returns one page of records in the order of their key.
+
+        Args:
+            kind: which records.
+            where: the value of each named column; a list, tuple or set: one of these; None: not known.
+            after: the key of the last record of the page before.
+            limit: the most to return, 1 to 10,000.
+            descending: from the highest key down.
+
+        Raises:
+            UsageError: a column is unknown, or the limit out of range.
+        """
+        return self.read(lambda connection: select_records(connection, kind, where, after, limit, descending))
+
+    def iterate(self, kind: type[R], *, where: Where = _ANY, page: int = 1000) -> Iterator[R]:
+        """Yields all records that fit ``where`` in the order of their key, read page by page."""
+        after: str | int | None = None
+        while True:
+            records = self.select(kind, where=where, after=after, limit=page)
+            yield from records
+            if len(records) < page:
+                return
+            after = getattr(records[-1], fields_of(kind)[0])
+
+    def count(self, kind: type[Record], *, where: Where = _ANY) -> int:
+        """Returns how many records fit ``where``."""
+        return self.read(lambda connection: count_records(connection, kind, where))
+
+    def events(self, after: int = 0, limit: int = 200) -> list[Event]:
+        """Returns the events after that sequence, oldest first; going on from the last misses none."""
+        return self.select(Event, after=after, limit=limit)
+
+    def wait_for_events(self, after: int, timeout_seconds: float) -> bool:
+        """Returns True as soon as there is an event after that sequence; False when the time is over."""
+        with self._translated():
+            return self._feed.wait(after, timeout_seconds)
+
+    def rewards_after(self, sequence: int, *, limit: int = 1000) -> list[tuple[int, Reward]]:
+        """Returns rewards that became durable after that one, each with its sequence, oldest first."""
+        place = schema.rewards.c.sequence
+        query = select(*record_columns(Reward), place).where(place > sequence).order_by(place).limit(limit)
+        return self.read(
+            lambda connection: [(row[-1], to_record(Reward, row[:-1])) for row in connection.execute(query)]
+        )
+
+    def last_reward_sequence(self) -> int:
+        """Returns the sequence of the newest reward; 0 where there is none."""
+        query = select(func.coalesce(func.max(schema.rewards.c.sequence), 0))
+        return self.read(lambda connection: int(connection.execute(query).scalar_one()))
+
+    def counters(self) -> StoreCounters:
+        """Returns what became of the records so far."""
+        return StoreCounters(**self._writer.counts()._asdict())
+
+    def close(self, timeout_seconds: float = 10.0) -> None:
+        """Writes what is queued and closes; closing twice does nothing.
+
+        Raises:
+            LearnloopError: offered records were refused, or could not be written in time.
+        """
+        if self._closed:
+            return
+        atexit.unregister(self._close_at_exit)
+        if self._writer.is_abandoned:
+            self._closed = True
+            return
+        deadline = time.monotonic() + timeout_seconds
+        last = self._submit(Job([]))
+        self._writer.close(timeout_seconds)
+        self._closed = True
+        try:
+            self._await(last, max(0.0, deadline - time.monotonic()))
+        finally:
+            self._connections.close()
+        number, reason = self._writer.take_refusals()
+        if number:
+            raise StoreError(f"{number} of the offered records were refused; the last reason: {reason}") from reason
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _close_at_exit(self) -> None:
+        self.close()
+
+    def _submit(self, job: Job) -> Future[Any]:
+        self._writer.submit(job)
+        return job.future
+
+    def _await(self, future: Future[Any], timeout_seconds: float) -> Any:
+        try:
+            return future.result(timeout_seconds)
+        except TimeoutError as error:
+            if future.done():  # the work itself raised it
+                raise
+            future.cancel()
+            raise UnreachableError(
+                f"{self._place.name} did not confirm within {timeout_seconds:g} s; what was given may still be written"
+            ) from error
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except LearnloopError:
+            raise
+        except Exception as error:
+            failure = translate(error, self._place.name)
+            if failure is None:
+                raise
+            raise failure from error
+
+
+def _open_schema(connections: Connections, upgrade: bool, patience: Patience) -> str:
+    """Returns the revision of the opened database; waits where another process holds it just now."""
+    deadline = time.monotonic() + patience.locked_seconds
+    while True:
+        try:
+            return ensure_head(connections, upgrade=upgrade)
+        except Exception as error:
+            failure = translate(error, connections.place.name)
+            if failure is None:
+                raise
+            is_busy = isinstance(failure, UnreachableError) and connections.place.backend == "sqlite"
+            if not is_busy or time.monotonic() >= deadline:
+                raise failure from error
+        time.sleep(0.05)

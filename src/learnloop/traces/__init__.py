@@ -1,0 +1,19 @@
+"""Record what an agent does, and read what others recorded.
+
+Capture fails open: it never raises into the agent and never waits; what could not be kept is counted.
+"""
+
+from learnloop.traces.exchange import ImportReport, export_records, import_file
+from learnloop.traces.instrument import instrument
+from learnloop.traces.recorder import ActiveEpisode, ActiveSpan, Recorder, RecorderCounters
+
+__all__ = [
+    "ActiveEpisode",
+    "ActiveSpan",
+    "ImportReport",
+    "Recorder",
+    "RecorderCounters",
+    "export_records",
+    "import_file",
+    "instrument",
+]

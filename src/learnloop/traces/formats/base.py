@@ -1,0 +1,87 @@
+"""What a line-by-line trace format is, and the helpers that the formats share."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from learnloop.core.errors import FormatError
+from learnloop.core.records import Record
+
+Line = Mapping[str, Any]
+T = TypeVar("T")
+
+
+class LineReader(Protocol):
+    """Reads the lines of one file, in order."""
+
+    def read(self, line: Line) -> list[Record]:
+        """Returns the records that ``line`` makes.
+
+        Raises:
+            FormatError: the line is not what the format says; nothing was made of it.
+        """
+        ...
+
+    def finish(self) -> list[Record]:
+        """Returns the records that only the end of the file makes."""
+        ...
+
+
+class TraceFormat(NamedTuple):
+    """A format: how to recognise it and how to read it."""
+
+    name: str
+    looks_for: str
+    """What ``fits`` looks at, for messages."""
+    fits: Callable[[Line], bool]
+    reader: Callable[[str], LineReader]
+    """Makes a reader; the argument is the agent that the runs are of where the file does not say."""
+
+
+class ContentIds:
+    """Ids made of content: the same lines give the same ids, and repeated lines ids of their own."""
+
+    def __init__(self, format_name: str) -> None:
+        self._format_name = format_name
+        self._seen: Counter[str] = Counter()
+
+    def for_line(self, line: Line) -> str:
+        """Returns an id of ``line`` and of how often the same line came before it."""
+        digest = hashlib.sha256(msgspec.json.encode(line, order="sorted")).hexdigest()
+        self._seen[digest] += 1
+        return self.derive(digest, str(self._seen[digest]))
+
+    def derive(self, *parts: str) -> str:
+        """Returns an id of ``parts``, the same at each import."""
+        return hashlib.sha256("\x1f".join([self._format_name, *parts]).encode()).hexdigest()[:32]
+
+
+def convert(line: object, kind: type[T]) -> T:
+    """Returns ``line`` as a ``kind``.
+
+    Raises:
+        FormatError: it does not fit; the message names the field.
+    """
+    try:
+        return msgspec.convert(line, kind)
+    except msgspec.ValidationError as error:
+        raise FormatError(str(error)) from error
+
+
+def parse_time(text: str) -> datetime:
+    """Returns the moment that an RFC 3339 ``text`` names; without an offset it is read as UTC.
+
+    Raises:
+        FormatError: it names none.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise FormatError(f"timestamp {text!r} is not RFC 3339, such as 2026-01-31T12:00:00Z") from error
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

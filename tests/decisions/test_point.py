@@ -1,0 +1,259 @@
+"""learnloop.decisions.point: the log is the truth, and what was learned is what it says."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from learnloop.algorithms import build_config
+from learnloop.core.errors import ActionError, ContextError
+from learnloop.core.ids import new_id
+from learnloop.core.records import Decision, ModelCheckpoint, Reward
+from learnloop.decisions import DecisionPoint
+from learnloop.store import Store
+
+ACTIONS = ["left", "right", "up"]
+CONFIG = build_config("squarecb", num_warm_up=10)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(f"sqlite:///{tmp_path}/learnloop.db", blobs=tmp_path / "blobs") as opened:
+        yield opened
+
+
+def open_point(store: Store, *, seed: int = 1, name: str = "p", **options: Any) -> DecisionPoint:
+    return DecisionPoint(store, "agent", name, options.get("config", CONFIG), seed=seed)
+
+
+def reward_for(decision_id: str | None, value: float | None, *, name: str = "r", **fields: Any) -> Reward:
+    return Reward(
+        reward_id=new_id(),
+        episode_id=fields.pop("episode_id", None),
+        decision_id=decision_id,
+        name=name,
+        value=value,
+        created_at=datetime.now(UTC),
+        **fields,
+    )
+
+
+def choose(point: DecisionPoint, store: Store, x: float, episode_id: str | None = None) -> Decision:
+    decision, _ = point.choose(ACTIONS, {"x": x}, None, episode_id=episode_id)
+    store.offer(decision)
+    return decision
+
+
+def give(point: DecisionPoint, store: Store, reward: Reward) -> None:
+    store.offer(reward)
+    point.apply(reward)
+
+
+def run(point: DecisionPoint, store: Store, count: int, seed: int = 0) -> list[Decision]:
+    rng = np.random.default_rng(seed)
+    decisions = []
+    for _ in range(count):
+        x = float(rng.normal())
+        decision = choose(point, store, x)
+        give(point, store, reward_for(decision.decision_id, x if decision.action == "right" else 0.1))
+        decisions.append(decision)
+    return decisions
+
+
+def state(point: DecisionPoint) -> tuple[Any, dict[str, bytes]]:
+    artifact = point.bandit.to_artifact()
+    return artifact.config, {name: tensor.tobytes() for name, tensor in artifact.tensors.items()}
+
+
+def close_to(first: DecisionPoint, second: DecisionPoint) -> bool:
+    one, two = first.bandit.to_artifact(), second.bandit.to_artifact()
+    same = {name: value for name, value in one.config.items() if name not in {"offset", "scale", "encoder"}} == {
+        name: value for name, value in two.config.items() if name not in {"offset", "scale", "encoder"}
+    }
+    return same and all(np.allclose(one.tensors[name], two.tensors[name], atol=1e-9) for name in one.tensors)
+
+
+def test_a_crash_loses_nothing_that_is_in_the_log(store: Store) -> None:
+    point = open_point(store)
+    run(point, store, 60)
+    store.flush()
+    again = open_point(store)  # no checkpoint was made: all of it comes from the log
+    assert again.bandit.num_updates == 60
+    assert state(again) == state(point)
+
+
+def test_a_checkpoint_and_what_came_after_give_the_same_state(store: Store) -> None:
+    point = open_point(store)
+    run(point, store, 40, seed=0)
+    record = point.checkpoint()
+    assert record is not None
+    assert record.training_iteration == 40
+    run(point, store, 30, seed=1)
+    store.flush()
+    assert state(open_point(store)) == state(point)
+    assert store.count(ModelCheckpoint) == 1
+
+
+def test_a_checkpoint_without_news_is_not_made(store: Store) -> None:
+    point = open_point(store)
+    run(point, store, 20)
+    assert point.checkpoint() is not None
+    assert point.checkpoint() is None
+
+
+def test_a_checkpoint_of_another_algorithm_is_not_used(store: Store) -> None:
+    point = open_point(store)
+    run(point, store, 20)
+    point.checkpoint()
+    other = open_point(store, config=build_config("linucb", num_warm_up=10))
+    assert other.bandit.tag == "linucb"
+    assert other.bandit.num_updates == 20  # relearned from the log
+
+
+def test_late_reward_of_a_decision_of_an_earlier_process(store: Store) -> None:
+    point = open_point(store)
+    run(point, store, 20)
+    waiting = choose(point, store, 0.5)
+    point.checkpoint()
+    again = open_point(store)
+    give(again, store, reward_for(waiting.decision_id, 0.5))
+    assert again.bandit.num_updates == 21
+    point.apply(reward_for(waiting.decision_id, 0.5))
+    assert close_to(again, point)
+
+
+def test_none_is_not_learned_from(store: Store) -> None:
+    point = open_point(store)
+    decision = choose(point, store, 0.5)
+    give(point, store, reward_for(decision.decision_id, None, reason="grader failed"))
+    give(point, store, reward_for(decision.decision_id, 1.0, weight=0.0, name="metric"))
+    assert point.bandit.num_updates == 0
+    store.flush()
+    assert open_point(store).bandit.num_updates == 0
+
+
+def test_parts_of_a_reward_add_up_in_any_order(store: Store, tmp_path: Path) -> None:
+    """Three parts one after the other, one of them replaced, teach what their sum at once does."""
+    with Store.open(f"sqlite:///{tmp_path}/other.db") as other:
+        first, second = open_point(store), open_point(other)
+        run(first, store, 20)
+        run(second, other, 20)
+        one, two = choose(first, store, 0.7), choose(second, other, 0.7)
+        assert one.action == two.action
+        for name, value in (("a", 0.5), ("b", 9.0), ("c", 0.25), ("b", 0.125)):
+            give(first, store, reward_for(one.decision_id, value, name=name))
+        give(second, other, reward_for(two.decision_id, 0.875))
+        assert first.bandit.num_updates == second.bandit.num_updates == 21
+        assert close_to(first, second)
+
+
+def test_episode_reward_reaches_each_decision_without_one_of_its_own(store: Store) -> None:
+    point = open_point(store)
+    first, second = choose(point, store, 0.1, "e"), choose(point, store, 0.2, "e")
+    other = choose(point, store, 0.3, "f")
+    give(point, store, reward_for(first.decision_id, 0.9))
+    give(point, store, reward_for(None, 0.5, episode_id="e"))
+    learned = {each["context"]["x"]: each["reward"] for each in point.bandit.to_artifact().config["warm_up"]}
+    assert learned == {0.1: 0.9, 0.2: 0.5}
+    give(point, store, reward_for(second.decision_id, 0.7))  # its own reward takes the place of the episode's
+    give(point, store, reward_for(None, 0.4, episode_id="f"))
+    learned = {each["context"]["x"]: each["reward"] for each in point.bandit.to_artifact().config["warm_up"]}
+    assert learned == pytest.approx({0.1: 0.9, 0.2: 0.7, 0.3: 0.4})
+    assert other.episode_id == "f"
+    store.flush()
+    again = open_point(store)
+    relearned = {each["context"]["x"]: each["reward"] for each in again.bandit.to_artifact().config["warm_up"]}
+    assert relearned == pytest.approx(learned)
+
+
+def test_two_processes_share_a_point(store: Store) -> None:
+    """Each learns at once from its own rewards, and at sync from the other's; nothing counts twice."""
+    first, second = open_point(store, seed=1), open_point(store, seed=2)
+    run(first, store, 30, seed=1)
+    run(second, store, 30, seed=2)
+    store.flush()
+    for point in (first, second):
+        point.sync()
+        point.sync()
+    assert first.bandit.num_updates == second.bandit.num_updates == 60
+
+
+def test_a_checkpoint_counts_the_other_process_too(store: Store) -> None:
+    first, second = open_point(store, seed=1), open_point(store, seed=2)
+    run(first, store, 30, seed=1)
+    run(second, store, 30, seed=2)
+    first.checkpoint()
+    again = open_point(store)
+    assert again.bandit.num_updates == 60
+    run(second, store, 5, seed=3)
+    store.flush()
+    assert open_point(store).bandit.num_updates == 65
+
+
+def test_old_decisions_are_forgotten_and_still_rewarded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("learnloop.decisions.point.MAX_PENDING", 5)
+    point = open_point(store)
+    decisions = [choose(point, store, i / 10, f"e{i}") for i in range(12)]
+    store.flush()
+    assert len(point._pending) == 5
+    assert len(point._by_episode) == 5
+    give(point, store, reward_for(decisions[0].decision_id, 1.0))
+    give(point, store, reward_for(None, 0.5, episode_id="e1"))
+    assert point.bandit.num_updates == 2
+
+
+def test_rewards_from_many_threads_are_each_learned_once(store: Store) -> None:
+    point = open_point(store)
+
+    def work(seed: int) -> None:
+        run(point, store, 25, seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    point.checkpoint()
+    for thread in threads:
+        thread.join()
+    assert point.bandit.num_updates == 200
+    store.flush()
+    assert open_point(store).bandit.num_updates == 200
+
+
+def test_same_seed_same_choices(tmp_path: Path) -> None:
+    found = []
+    for run_number in range(2):
+        with Store.open(f"sqlite:///{tmp_path}/{run_number}.db") as store:
+            point = open_point(store, seed=7)
+            found.append(([each.action for each in run(point, store, 80)], state(point)))
+    assert found[0] == found[1]
+
+
+def test_wrong_input_changes_nothing(store: Store) -> None:
+    point = open_point(store)
+    run(point, store, 15)
+    before = state(point)
+    for context, mask in (({}, None), ({"x": float("nan")}, None), ({"x": "text"}, None), ({"x": 1.0, "y": 2.0}, None)):
+        with pytest.raises(ContextError):
+            point.choose(ACTIONS, context, mask)
+    for actions, mask in ((["a", "a"], None), ([], None), (ACTIONS, [False] * 3), (ACTIONS, [True])):
+        with pytest.raises(ActionError):
+            point.choose(actions, {"x": 1.0}, mask)
+    assert state(point) == before
+
+
+def test_masked_actions_are_never_chosen(store: Store) -> None:
+    point = open_point(store)
+    run(point, store, 40)
+    for _ in range(300):
+        decision, index = point.choose(ACTIONS, {"x": 2.0}, [True, False, True])
+        assert decision.action != "right"
+        assert decision.actions[index] == decision.action
+        assert decision.probabilities is not None
+        assert decision.probabilities[1] == 0.0
+        assert decision.propensity == decision.probabilities[index] > 0.0

@@ -1,0 +1,54 @@
+"""Writes the reference pages that are made from the code; ``make docs`` runs it, a test compares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from learnloop.cli.main import COMMANDS, cli
+from tests.project import ROOT
+
+CLI_PAGE = ROOT / "docs" / "cli.md"
+
+_HEAD = """\
+# Command line
+
+Written from the commands' own help by `make docs`; do not edit.
+
+Data goes to standard output, everything else to standard error. `--json` prints one object that begins with its
+schema. Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 not allowed, 5 conflict, 6 unreachable, 7 a check said no,
+130 interrupted.
+"""
+
+
+def commands() -> Iterator[tuple[str, click.Command, click.Context]]:
+    """Yields every command with its full name and a context to format it in."""
+    root = click.Context(cli, info_name="learnloop", max_content_width=100, terminal_width=100)
+    yield "learnloop", cli, root
+    for name in COMMANDS:
+        command = cli.get_command(root, name)
+        if command is None:
+            raise LookupError(name)
+        context = click.Context(command, parent=root, info_name=name, max_content_width=100, terminal_width=100)
+        yield f"learnloop {name}", command, context
+        if isinstance(command, click.Group):
+            for child_name, child in command.commands.items():
+                yield (
+                    f"learnloop {name} {child_name}",
+                    child,
+                    click.Context(child, parent=context, info_name=child_name),
+                )
+
+
+def cli_page() -> str:
+    """Returns the text of docs/cli.md."""
+    parts = [_HEAD]
+    for name, command, context in commands():
+        parts.append(f"## {name}\n\n```text\n{command.get_help(context).strip()}\n```\n")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    CLI_PAGE.parent.mkdir(exist_ok=True)
+    CLI_PAGE.write_text(cli_page(), encoding="utf-8")

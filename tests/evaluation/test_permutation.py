@@ -1,0 +1,153 @@
+"""Sign-flip tests, Holm and intervals against brute force, tables and hand computation."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from learnloop.core.errors import UsageError
+from learnloop.evaluation.permutation import (
+    holm,
+    paired_interval,
+    sign_flip_p_value,
+    student_t_quantile,
+    two_sample_p_value,
+)
+
+small_integers = st.lists(st.integers(-5, 5), min_size=1, max_size=9)
+
+
+@given(small_integers)
+def test_exact_p_value_is_the_share_of_sign_patterns_with_at_least_the_observed_sum(values: list[int]) -> None:
+    sums = [
+        sum(s * v for s, v in zip(signs, values, strict=True))
+        for signs in itertools.product((1, -1), repeat=len(values))
+    ]
+    expected = Fraction(sum(total >= sum(values) for total in sums), len(sums))
+    # Tenths do not add up exactly in binary: ties have to be seen all the same.
+    assert sign_flip_p_value([value / 10 for value in values]) == float(expected)
+
+
+def test_smallest_exact_p_value_is_one_pattern_in_all() -> None:
+    assert sign_flip_p_value([1.0] * 5) == 1 / 32
+    assert sign_flip_p_value([-1.0] * 5) == 1.0
+    assert sign_flip_p_value([0.0] * 5) == 1.0
+
+
+def test_monte_carlo_is_near_the_exact_value() -> None:
+    rng = np.random.default_rng(3)
+    for shift in (0.0, 0.2, 0.4):
+        values = rng.normal(shift, 1, size=16)
+        flips = np.array(list(itertools.product((1, -1), repeat=16)))
+        exact = float(np.mean(flips @ values >= values.sum() - 1e-12))
+        drawn = sign_flip_p_value(values, seed=1, num_permutations=20_000)
+        assert abs(drawn - exact) < 4 * math.sqrt(exact * (1 - exact) / 20_000) + 1 / 20_000
+
+
+def test_monte_carlo_is_never_zero_repeats_and_depends_on_the_seed() -> None:
+    assert sign_flip_p_value([1.0] * 100, num_permutations=99) == 1 / 100
+    values = np.random.default_rng(0).normal(size=50)
+    assert sign_flip_p_value(values, seed=5) == sign_flip_p_value(values, seed=5)
+    assert len({sign_flip_p_value(values, seed=seed) for seed in range(5)}) > 1
+
+
+def test_chunks_cover_all_permutations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("learnloop.evaluation.permutation._CHUNK_CELLS", 70)
+    assert sign_flip_p_value([0.0] * 30, num_permutations=101) == 1.0
+    assert sign_flip_p_value([1.0] * 30, num_permutations=101) == 1 / 102
+
+
+def test_p_values_are_uniform_under_the_null() -> None:
+    rng = np.random.default_rng(8)
+    p_values = [sign_flip_p_value(rng.normal(size=20), seed=i, num_permutations=999) for i in range(600)]
+    for level in (0.05, 0.2, 0.5):
+        assert abs(np.mean(np.array(p_values) <= level) - level) < 4 * math.sqrt(level * (1 - level) / 600)
+
+
+@given(small_integers, st.integers(1, 100))
+def test_scaling_changes_nothing(values: list[int], factor: int) -> None:
+    assert sign_flip_p_value(values) == sign_flip_p_value([value * factor for value in values])
+
+
+@given(st.permutations([1.0, 2.0, -3.0, 0.5, 0.25]))
+def test_order_of_units_changes_nothing(values: list[float]) -> None:
+    assert sign_flip_p_value(values) == sign_flip_p_value(sorted(values))
+
+
+@pytest.mark.parametrize("values", [[], [[1.0]], [math.nan, 1.0], [math.inf]])
+def test_bad_differences_are_refused(values: list[float]) -> None:
+    with pytest.raises(UsageError):
+        sign_flip_p_value(values)
+
+
+def test_no_permutations_are_refused() -> None:
+    with pytest.raises(UsageError, match="num_permutations is 0"):
+        sign_flip_p_value([1.0], num_permutations=0)
+
+
+def test_two_sample_is_near_the_share_of_all_splits() -> None:
+    first, second = [0.3, 0.9, 0.4], [0.1, 0.2, 0.35, 0.3]
+    splits = [sum(split) for split in itertools.combinations([*first, *second], 3)]
+    exact = float(np.mean(np.array(splits) >= sum(first) - 1e-12))
+    drawn = two_sample_p_value(first, second, seed=2, num_permutations=20_000)
+    assert abs(drawn - exact) < 4 * math.sqrt(exact * (1 - exact) / 20_000)
+    assert two_sample_p_value([0.1] * 3, [0.1] * 9) == 1.0
+    assert two_sample_p_value([1.0] * 10, [0.0] * 20, num_permutations=99) == 1 / 100
+
+
+def test_holm_against_a_hand_computed_example() -> None:
+    # Sorted .005 .01 .03 .04, times 4 3 2 1: .02 .03 .06 .04, made monotone: .02 .03 .06 .06.
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_lies_between_no_adjustment_and_bonferroni(p_values: list[float]) -> None:
+    adjusted = holm(p_values)
+    for p_value, value in zip(p_values, adjusted, strict=True):
+        assert p_value <= value <= min(1.0, p_value * len(p_values)) + 1e-12 or value == max(adjusted)
+    order = np.argsort(p_values, kind="stable")
+    assert np.all(np.diff(np.array(adjusted)[order]) >= 0)
+    assert adjusted[order[0]] == pytest.approx(min(1.0, min(p_values) * len(p_values)))
+
+
+@pytest.mark.parametrize("p_values", [[1.1], [-0.1], [math.nan]])
+def test_holm_refuses_what_is_no_p_value(p_values: list[float]) -> None:
+    with pytest.raises(UsageError, match="between 0 and 1"):
+        holm(p_values)
+
+
+@pytest.mark.parametrize(
+    ("probability", "degrees", "table"),
+    [(0.975, 19, 2.093024), (0.975, 29, 2.045230), (0.995, 19, 2.860935), (0.95, 99, 1.660391), (0.9995, 19, 3.883406)],
+)
+def test_student_t_quantiles_are_those_of_the_tables(probability: float, degrees: int, table: float) -> None:
+    assert student_t_quantile(probability, degrees) == pytest.approx(table, abs=5e-5)
+    assert student_t_quantile(1 - probability, degrees) == pytest.approx(-table, abs=5e-5)
+
+
+def test_no_interval_below_twenty_units() -> None:
+    assert paired_interval([0.0, 1.0] * 9 + [1.0]) is None
+    interval = paired_interval([0.0, 1.0] * 10)
+    assert interval is not None
+    assert (interval.num_units, interval.method) == (20, "student_t")
+    half = 2.093024 * math.sqrt(20 * 0.25 / 19) / math.sqrt(20)
+    assert (interval.low, interval.high) == pytest.approx((0.5 - half, 0.5 + half), abs=1e-5)
+
+
+def test_interval_covers_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(2)
+    intervals = [paired_interval(rng.normal(0.3, 1, size=25), 0.9) for _ in range(2000)]
+    covered = np.mean([interval is not None and interval.low <= 0.3 <= interval.high for interval in intervals])
+    assert abs(covered - 0.9) < 4 * math.sqrt(0.9 * 0.1 / 2000)
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, 95.0])
+def test_level_must_be_a_share(level: float) -> None:
+    with pytest.raises(UsageError, match="level"):
+        paired_interval([1.0] * 20, level)

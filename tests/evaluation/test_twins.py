@@ -1,0 +1,56 @@
+"""Shuffled rewards move whole blocks between units of equal size."""
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from learnloop.core.protocols import Sample
+from learnloop.evaluation.twins import RewardShuffle, resample_units
+
+
+def make(sizes: list[int]) -> list[Sample]:
+    rows = [(unit, place) for unit, size in enumerate(sizes) for place in range(size)]
+    rows.sort(key=lambda row: (row[1], row[0]))  # samples of a unit need not stand together
+    return [Sample(f"u{u}", {"place": p}, ["x"], None, "x", 1.0, 100.0 * u + p) for u, p in rows]
+
+
+@given(st.lists(st.integers(1, 4), max_size=12), st.integers(0, 2**32 - 1))
+def test_blocks_move_whole_between_units_of_equal_size(sizes: list[int], seed: int) -> None:
+    samples = make(sizes)
+    shuffled = RewardShuffle(samples).draw(np.random.default_rng(seed))
+    assert [row._replace(reward=0) for row in shuffled] == [row._replace(reward=0) for row in samples]
+    blocks: dict[str, list[float]] = {}
+    for row in shuffled:
+        blocks.setdefault(row.unit, []).append(row.reward)
+    sources = {unit: int(rewards[0] // 100) for unit, rewards in blocks.items()}
+    assert sorted(sources.values()) == list(range(len(sizes)))
+    for unit, rewards in blocks.items():
+        assert rewards == [100.0 * sources[unit] + place for place in range(len(rewards))]
+        assert sizes[sources[unit]] == len(rewards)
+
+
+def test_counts() -> None:
+    shuffle = RewardShuffle(make([1, 1, 2, 3, 3, 3]))
+    assert (shuffle.num_units, shuffle.num_movable) == (6, 5)
+    assert RewardShuffle([]).draw(np.random.default_rng(0)) == []
+
+
+def test_all_permutations_are_equally_likely() -> None:
+    shuffle, rng = RewardShuffle(make([1, 1, 1])), np.random.default_rng(5)
+    seen = Counter(tuple(row.reward for row in shuffle.draw(rng)) for _ in range(3000))
+    assert len(seen) == 6
+    assert all(abs(count - 500) < 4 * np.sqrt(3000 / 6 * 5 / 6) for count in seen.values())
+
+
+def test_resampled_units_come_whole_and_with_names_of_their_own() -> None:
+    samples = make([2, 2, 2, 2])
+    drawn = resample_units(samples, np.random.default_rng(0))
+    assert len(drawn) == 8
+    blocks: dict[str, list[float]] = {}
+    for row in drawn:
+        blocks.setdefault(row.unit, []).append(row.reward)
+    assert len(blocks) == 4
+    assert all(rewards[1] == rewards[0] + 1 for rewards in blocks.values())
+    assert len({rewards[0] for rewards in blocks.values()}) < 4  # with replacement

@@ -1,0 +1,438 @@
+"""Known positives and negatives for the proof of learning.
+
+The toy world has a binary feature x and three actions. ``EFFECTS[x][action]`` is what an action truly earns, so the
+best action depends on x, and actions also differ on average: a policy that learned nothing but prefers a good action
+looks better than random.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import pytest
+
+from learnloop.core.errors import RewardError, UsageError
+from learnloop.core.protocols import Context, Policy, Sample
+from learnloop.core.records import Verdict
+from learnloop.evaluation.held_out import LoggedDecisions, OutcomeTable
+from learnloop.evaluation.permutation import sign_flip_p_value
+from learnloop.evaluation.policies import FixedPolicy, UniformPolicy
+from learnloop.evaluation.twins import RewardShuffle
+from learnloop.evaluation.verification import VerificationOptions, verify_learning
+
+ACTIONS = ["a", "b", "c"]
+EFFECTS = np.array([[1.0, 0.2, -0.6], [0.3, 0.9, -0.6]])
+
+
+class Table:
+    """Takes an action by the feature x; ``choice`` has one action index for each x."""
+
+    def __init__(self, choice: Sequence[int]) -> None:
+        self.choice = choice
+        self.rows = np.eye(3)
+
+    def probabilities(self, context: Context, actions: Sequence[str], mask: object = None) -> np.ndarray:
+        return self.rows[self.choice[int(context["x"])]]
+
+
+def mean_rewards(samples: Sequence[Sample]) -> np.ndarray:
+    cells = np.array([3 * int(sample.context["x"]) + ACTIONS.index(sample.action) for sample in samples])
+    sums = np.bincount(cells, [sample.reward for sample in samples], minlength=6)
+    return (sums / np.maximum(np.bincount(cells, minlength=6), 1)).reshape(2, 3)
+
+
+class Greedy:
+    """Learns the action with the best mean reward for each x."""
+
+    sign = 1.0
+
+    def train(self, samples: Sequence[Sample], seed: int) -> Policy:
+        return Table((self.sign * mean_rewards(samples)).argmax(axis=1))
+
+
+class WrongWay(Greedy):
+    """Has the sign of the reward wrong."""
+
+    sign = -1.0
+
+
+class Always:
+    """Gives the same policy whatever the samples."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+
+    def train(self, samples: Sequence[Sample], seed: int) -> Policy:
+        return self.policy
+
+
+class Drifting:
+    """Its weights move far from where they started, by noise alone."""
+
+    def train(self, samples: Sequence[Sample], seed: int) -> Policy:
+        noise = np.random.default_rng(len(samples) + int(1e6 * abs(samples[0].reward))).normal(size=(2, 3))
+        return Table(noise.argmax(axis=1))
+
+
+def make_samples(num_units: int, seed: int, *, kind: str = "real", per_unit: int = 1) -> list[Sample]:
+    rng = np.random.default_rng(seed)
+    rows = []
+    for index in range(num_units * per_unit):
+        x, action = int(rng.integers(2)), int(rng.integers(3))
+        signal = {"real": EFFECTS[x, action], "noise": 0.0, "context": 3.0 * x}.get(kind, 0.0)
+        reward = 1.0 if kind == "constant" else float(signal + rng.normal(0, 0.5))
+        rows.append(Sample(f"t{index // per_unit}", {"x": x}, ACTIONS, None, ACTIONS[action], 1 / 3, reward))
+    return rows
+
+
+def make_table(num_units: int, seed: int) -> OutcomeTable:
+    rng = np.random.default_rng(seed)
+    x = rng.integers(2, size=num_units)
+    rewards = EFFECTS[x] + rng.normal(0, 0.5, size=(num_units, 3))
+    return OutcomeTable([f"h{i}" for i in range(num_units)], [{"x": int(v)} for v in x], ACTIONS, rewards)
+
+
+def make_log(num_units: int, seed: int, kind: str = "real") -> LoggedDecisions:
+    rows = [row._replace(unit=f"h{row.unit}") for row in make_samples(num_units, seed, kind=kind)]
+    return LoggedDecisions(rows, 0.3)
+
+
+# --- known positives ---
+
+
+def test_a_clear_signal_is_learned_and_reported() -> None:
+    result = verify_learning(Greedy(), make_samples(300, 0), make_table(100, 1))
+    assert result.verdict is Verdict.LEARNED
+    assert isinstance(result.policy, Table)
+    assert list(result.policy.choice) == [0, 1]
+    assert [(test.name, test.against) for test in result.tests] == [
+        ("twin_rank", "shuffled_twins"),
+        ("replica_two_sample", "shuffled_twins"),
+        ("paired_sign_flip", "random"),
+    ]
+    assert all(test.p_value <= 0.05 < test.p_value_worse for test in result.tests)
+    # Truth: .95 for the best action of each x, 0.2 for random.
+    assert result.arms["trained"].mean == pytest.approx(0.95, abs=0.2)
+    assert result.arms["random"].mean == pytest.approx(0.2, abs=0.2)
+    assert result.arms["random"].mean < result.arms["trained"].mean
+    assert (result.num_samples, result.num_training_units, result.num_units) == (300, 300, 100)
+    assert len(result.twin_means) == 20
+    assert np.mean(result.twin_means) == pytest.approx(result.arms["shuffled_twins"].mean)
+    assert len(result.reasons) == 3
+    assert len(result.replica_means) == 9
+    assert "p = 0.0476" in " ".join(result.reasons)
+
+
+def test_learned_from_a_log() -> None:
+    result = verify_learning(Greedy(), make_samples(300, 0), make_log(900, 1))
+    assert result.verdict is Verdict.LEARNED
+    overlap = result.overlap["trained"]
+    assert overlap.effective_sample_size == pytest.approx(300, rel=0.15)  # one logged action in three is its own
+    assert set(result.overlap) == {"trained", "random"}
+
+
+def test_units_of_many_samples_are_learned_from() -> None:
+    result = verify_learning(Greedy(), make_samples(60, 0, per_unit=5), make_table(100, 1))
+    assert result.verdict is Verdict.LEARNED
+    assert (result.num_samples, result.num_training_units) == (300, 60)
+
+
+def test_same_seed_same_result_and_another_seed_another() -> None:
+    samples, held_out = make_samples(60, 3), make_table(40, 4)
+    runs = [
+        verify_learning(Greedy(), samples, held_out, options=VerificationOptions(seed=seed)).to_statistics()
+        for seed in (7, 7, 8)
+    ]
+    assert runs[0] == runs[1]
+    assert runs[0]["twin_means"] != runs[2]["twin_means"]
+
+
+@pytest.mark.slow
+def test_power_on_a_clear_signal() -> None:
+    verdicts = [verify_learning(Greedy(), make_samples(200, i), make_table(60, 10_000 + i)).verdict for i in range(60)]
+    assert verdicts.count(Verdict.LEARNED) >= 57  # 95 %
+
+
+def test_a_twin_that_hits_the_best_action_does_not_hide_learning() -> None:
+    """One twin in nine makes the optimal policy by chance, so held-out reward alone could hardly tell it apart."""
+    result = verify_learning(Greedy(), make_samples(300, 0), make_table(100, 1))
+    assert max(result.twin_means) >= result.arms["trained"].mean
+    assert result.verdict is Verdict.LEARNED
+
+
+def test_without_propensities_only_held_out_reward_counts() -> None:
+    samples = [sample._replace(propensity=None) for sample in make_samples(300, 0)]
+    result = verify_learning(Greedy(), samples, make_table(100, 1))
+    assert result.verdict is Verdict.NO_SIGNAL
+    assert "not all training samples have a propensity" in result.reasons[-1]
+
+
+# --- known negatives ---
+
+
+def test_equal_rewards_are_no_signal_without_any_training() -> None:
+    class Never:
+        def train(self, samples: Sequence[Sample], seed: int) -> Policy:
+            raise AssertionError("trained on rewards that are all equal")
+
+    result = verify_learning(Never(), make_samples(100, 0, kind="constant"), make_table(50, 1))
+    assert (result.verdict, result.policy, result.tests) == (Verdict.NO_SIGNAL, None, [])
+    assert result.reasons == ["all 100 training rewards are equal (1): nothing to learn"]
+
+
+def test_a_lucky_fixed_action_beats_random_but_not_its_twins() -> None:
+    """Better than random by the paired test alone is no proof: the twins catch it."""
+    result = verify_learning(Always(FixedPolicy("a")), make_samples(300, 0), make_table(400, 1))
+    by_name = {test.against: test for test in result.tests}
+    assert by_name["random"].p_value <= 0.001
+    assert by_name["shuffled_twins"].p_value == 1.0  # each twin is exactly as good
+    assert result.verdict is Verdict.NO_SIGNAL
+    assert result.reasons == [
+        "not better than shuffled_twins: 0 (twin_rank, p = 1) > 0.05",
+        "not better than shuffled_twins: 0 (replica_two_sample, p = 1) > 0.05",
+    ]
+
+
+def test_weights_that_move_are_no_evidence() -> None:
+    """F2.8, F2.6: the weights end far from where they started, and nothing was learned."""
+    verdicts = [verify_learning(Drifting(), make_samples(200, i), make_table(50, 900 + i)).verdict for i in range(40)]
+    assert verdicts.count(Verdict.LEARNED) <= 6  # level .05: more than 6 of 40 happens in 3 of 1,000
+
+
+def test_paired_test_alone_would_call_noise_learned_half_of_the_time() -> None:
+    held_out = make_table(400, 1)
+    random = held_out.random()
+    fooled = [
+        sign_flip_p_value(held_out.rewards(Greedy().train(make_samples(100, i, kind="noise"), 0)) - random) <= 0.05
+        for i in range(60)
+    ]
+    assert sum(fooled) >= 20
+
+
+def test_a_policy_that_learned_the_opposite_has_regressed() -> None:
+    result = verify_learning(WrongWay(), make_samples(300, 0), make_table(100, 1))
+    assert result.verdict is Verdict.REGRESSED
+    assert any(reason.startswith("worse than random by") and "paired_sign_flip" in reason for reason in result.reasons)
+
+
+def test_an_unlucky_fixed_action_learned_nothing_and_is_not_called_regressed() -> None:
+    result = verify_learning(Always(FixedPolicy("c")), make_samples(300, 0), make_table(400, 1))
+    assert result.verdict is Verdict.NO_SIGNAL
+    assert any(reason.startswith("worse than random") for reason in result.reasons)
+
+
+def test_each_baseline_must_be_beaten() -> None:
+    samples, held_out = make_samples(300, 0), make_table(100, 1)
+
+    def run(baseline: Policy) -> tuple[Verdict, str]:
+        result = verify_learning(
+            Greedy(), samples, held_out, options=VerificationOptions(baselines={"champion": baseline})
+        )
+        return result.verdict, "; ".join(result.reasons)
+
+    assert run(FixedPolicy("c"))[0] is Verdict.LEARNED
+    verdict, reasons = run(Table([0, 1]))  # the same policy
+    assert verdict is Verdict.NO_SIGNAL
+    assert "not better than champion: 0 (paired_sign_flip, p = 1) > 0.05" in reasons
+
+
+def test_worse_than_a_baseline_is_regressed() -> None:
+    class SecondBest:
+        """Learns, but takes the second best action where x is 1."""
+
+        def train(self, samples: Sequence[Sample], seed: int) -> Policy:
+            order = np.argsort(-mean_rewards(samples), axis=1)
+            return Table([order[0, 0], order[1, 1]])
+
+    options = VerificationOptions(baselines={"champion": Table([0, 1])}, num_twins=40)
+    result = verify_learning(SecondBest(), make_samples(600, 0), make_table(300, 1), options=options)
+    assert [test.p_value <= 0.05 for test in result.tests] == [True, True, True, False]
+    assert result.verdict is Verdict.REGRESSED
+    assert [reason.split(" by ")[0] for reason in result.reasons] == ["worse than champion"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["noise", "shuffled", "log", "drifting"])
+def test_false_learned_stays_at_its_level(kind: str) -> None:
+    """At most 5 % of null runs end ``learned``, whatever the held-out set."""
+    num_runs, learned = 250, 0
+    for run in range(num_runs):
+        samples = make_samples(100, run, kind="real" if kind in {"shuffled", "drifting"} else "noise")
+        if kind == "shuffled":
+            samples = RewardShuffle(samples).draw(np.random.default_rng(50_000 + run))
+        held_out = make_log(400, 70_000 + run) if kind == "log" else make_table(60, 70_000 + run)
+        options = VerificationOptions(seed=run, num_permutations=999, min_effective_sample_size=80)
+        trainer = Drifting() if kind == "drifting" else Greedy()
+        learned += verify_learning(trainer, samples, held_out, options=options).verdict is Verdict.LEARNED
+    assert learned / num_runs <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / num_runs)
+
+
+@pytest.mark.slow
+def test_false_learned_stays_at_its_level_where_no_policy_is_better_than_another() -> None:
+    """Training rewards carry information that is worth nothing on the held-out tasks: the paired test holds."""
+    num_runs, learned = 250, 0
+    for run in range(num_runs):
+        rng = np.random.default_rng(run)
+        contexts = [{"x": int(x)} for x in rng.integers(2, size=60)]
+        held_out = OutcomeTable([f"h{i}" for i in range(60)], contexts, ACTIONS, rng.normal(size=(60, 3)))
+        options = VerificationOptions(seed=run, num_permutations=999)
+        learned += verify_learning(Greedy(), make_samples(100, run), held_out, options=options).verdict is (
+            Verdict.LEARNED
+        )
+    assert learned / num_runs <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / num_runs)
+
+
+# --- inconclusive ---
+
+
+@pytest.mark.parametrize(
+    ("num_train", "num_held_out", "reason"),
+    [
+        (0, 50, "no samples to learn from; at least 20 units are needed"),
+        (100, 19, "19 held-out units; at least 20 are needed"),
+        (100, 0, "0 held-out units"),
+        (19, 50, "19 of 19 training units"),
+    ],
+)
+def test_too_little_is_inconclusive_and_says_how_much_is_needed(num_train: int, num_held_out: int, reason: str) -> None:
+    held_out = make_log(num_held_out, 1) if num_held_out == 0 else make_table(num_held_out, 1)
+    result = verify_learning(Greedy(), make_samples(num_train, 0), held_out)
+    assert (result.verdict, result.policy) == (Verdict.INCONCLUSIVE, None)
+    assert reason in result.reasons[0]
+    json.dumps(result.to_statistics(), allow_nan=False)
+
+
+def test_units_that_cannot_trade_rewards_are_inconclusive() -> None:
+    samples = [
+        row._replace(unit=f"t{size}") for size in range(1, 30) for row in make_samples(size, size)
+    ]  # 29 units, each of another size
+    result = verify_learning(Greedy(), samples, make_table(50, 1))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "0 of 29 training units have as many samples as another one" in result.reasons[0]
+
+
+def test_a_log_that_says_too_little_is_inconclusive() -> None:
+    result = verify_learning(Greedy(), make_samples(300, 0), make_log(300, 1))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert result.reasons[0].startswith("the log says too little about 'trained': its 300 held-out decisions are worth")
+    assert "200 are needed" in result.reasons[0]
+    assert result.policy is not None
+
+
+def test_wrong_propensities_are_inconclusive() -> None:
+    rows = [row._replace(unit=f"h{row.unit}", propensity=0.5) for row in make_samples(1500, 1)]
+    result = verify_learning(Greedy(), make_samples(300, 0), LoggedDecisions(rows, 0.3))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "propensities are wrong" in result.reasons[0]
+
+
+# --- refusals ---
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_twins": 18}, "num_twins is 18.*at least 19 are needed"),
+        ({"alpha": 0.01}, "at least 99 are needed"),
+        ({"num_replicas": 0}, "num_replicas is 0"),
+        ({"alpha": 0.0}, "alpha is 0.0"),
+        ({"alpha": math.nan}, "alpha is nan"),
+        ({"baselines": {"random": UniformPolicy()}}, "'random'"),
+    ],
+)
+def test_options_that_make_a_verdict_impossible_are_refused(options: dict, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        verify_learning(Greedy(), make_samples(50, 0), make_table(50, 1), options=VerificationOptions(**options))
+
+
+def test_nineteen_twins_are_enough() -> None:
+    options = VerificationOptions(num_twins=19)
+    result = verify_learning(Greedy(), make_samples(300, 0), make_table(100, 1), options=options)
+    assert result.verdict is Verdict.LEARNED
+
+
+@pytest.mark.parametrize("reward", [None, math.nan, math.inf])
+def test_missing_rewards_never_enter(reward: float) -> None:
+    samples = make_samples(50, 0)
+    samples[3] = samples[3]._replace(reward=reward)
+    with pytest.raises(RewardError, match="1 of 50 samples"):
+        verify_learning(Greedy(), samples, make_table(50, 1))
+
+
+def test_units_in_both_sets_are_refused() -> None:
+    samples = make_samples(50, 0)
+    samples[0] = samples[0]._replace(unit="h3")
+    with pytest.raises(UsageError, match="1 units are both trained on and held out, 'h3'"):
+        verify_learning(Greedy(), samples, make_table(50, 1))
+
+
+def test_a_nan_from_a_policy_names_the_arm() -> None:
+    class Broken:
+        def probabilities(self, context: Context, actions: object, mask: object = None) -> np.ndarray:
+            return np.array([math.nan, 0.5, 0.5])
+
+    options = VerificationOptions(baselines={"champion": Broken()})
+    with pytest.raises(
+        UsageError, match=r"arm 'champion': the policy \(Broken\) gave a probability that is not finite"
+    ):
+        verify_learning(Greedy(), make_samples(50, 0), make_table(50, 1), options=options)
+    with pytest.raises(UsageError, match="arm 'trained'"):
+        verify_learning(Always(Broken()), make_samples(50, 0), make_table(50, 1))
+
+
+def test_a_held_out_that_returns_nan_names_the_arm() -> None:
+    class Holes:
+        units = tuple(f"h{i}" for i in range(30))
+
+        def rewards(self, policy: Policy) -> np.ndarray:
+            return np.full(30, math.nan)
+
+    with pytest.raises(UsageError, match="arm 'trained': the held-out rewards must be 30 finite numbers"):
+        verify_learning(Greedy(), make_samples(50, 0), Holes())
+
+
+def test_a_trainer_that_changes_what_it_handed_out_is_refused() -> None:
+    class Shared(Greedy):
+        def __init__(self) -> None:
+            self.policy = Table([0, 0])
+
+        def train(self, samples: Sequence[Sample], seed: int) -> Policy:
+            self.policy.choice = [(self.policy.choice[0] + 1) % 3, 2]
+            return self.policy
+
+    with pytest.raises(UsageError, match="changes policies that it has handed out"):
+        verify_learning(Shared(), make_samples(300, 0), make_table(50, 1))
+
+
+# --- the certificate ---
+
+
+def test_statistics_are_json_with_all_figures() -> None:
+    result = verify_learning(Greedy(), make_samples(300, 0), make_log(900, 1))
+    statistics = json.loads(json.dumps(result.to_statistics(), allow_nan=False))
+    assert set(statistics) == {
+        *(
+            "arms",
+            "tests",
+            "twin_means",
+            "replica_means",
+            "overlap",
+            "num_samples",
+            "num_training_units",
+            "num_units",
+            "seed",
+            "alpha",
+        )
+    }
+    assert set(statistics["arms"]) == {"trained", "random", "shuffled_twins", "replicas"}
+    assert set(statistics["tests"][0]) == {
+        *("name", "against", "difference", "interval", "p_value", "p_value_worse", "p_adjusted")
+    }
+    first = statistics["tests"][0]
+    assert first["interval"]["low"] < first["difference"] < first["interval"]["high"]
+    assert first["difference"] == pytest.approx(
+        statistics["arms"]["trained"]["mean"] - statistics["arms"][first["against"]]["mean"]
+    )
+    assert msgspec.json.decode(msgspec.json.encode(statistics)) == statistics

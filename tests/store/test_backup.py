@@ -1,0 +1,237 @@
+"""Backups: one format, restored whole or not at all, on either back end."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from learnloop.core.errors import ConflictError, CorruptError, LearnloopError, NotFoundError, SchemaVersionError
+from learnloop.core.records import Agent, Episode, EpisodeStatus, Memory, MemoryKind, Record, Reward
+from learnloop.store import BlobStore, Store, backup, restore
+from learnloop.store.mapping import TABLES
+
+T0 = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
+
+
+def records() -> list[Record]:
+    return [
+        Episode(episode_id="e", trace_id="t", agent_id="a", task_id="k", status=EpisodeStatus.RUNNING, started_at=T0),
+        *(Reward(reward_id=f"r{n}", episode_id="e", name="r", value=n / 7, created_at=T0) for n in range(9, 0, -1)),
+        Memory(
+            memory_id="m",
+            agent_id="a",
+            memory_type=MemoryKind.SEMANTIC,
+            content={"text": "\u00e9\U0001f600"},
+            embedding=[0.1, -3.0],
+            created_at=T0,
+        ),
+    ]
+
+
+def content(store: Store) -> dict[str, list[Record]]:
+    found: dict[str, list[Record]] = {table.name: list(store.iterate(kind)) for kind, table in TABLES.items()}
+    found["rewards in order"] = [reward for _, reward in store.rewards_after(0)]
+    return found
+
+
+@pytest.fixture
+def filled(sqlite_url: str, tmp_path: Path) -> str:
+    with Store.open(sqlite_url, blobs=tmp_path / "blobs") as store:
+        store.write(records())
+        assert store.blobs is not None
+        store.blobs.put(b"weights")
+    return sqlite_url
+
+
+@pytest.fixture
+def saved(filled: str, tmp_path: Path) -> Path:
+    backup(filled, BlobStore(tmp_path / "blobs"), tmp_path / "backup.tar")
+    return tmp_path / "backup.tar"
+
+
+def test_from_sqlite_to_postgresql_and_back(filled: str, saved: Path, postgres_url: str, tmp_path: Path) -> None:
+    other = BlobStore(tmp_path / "other")
+    restore(saved, postgres_url, other)
+    backup(postgres_url, other, tmp_path / "second.tar")
+    restore(tmp_path / "second.tar", f"sqlite:///{tmp_path}/third.db", BlobStore(tmp_path / "third"))
+    stores = [Store.open(url) for url in (filled, postgres_url, f"sqlite:///{tmp_path}/third.db")]
+    first, second, third = (content(store) for store in stores)
+    assert first == second == third
+    assert len(first["rewards"]) == 9
+    assert list(other.addresses()) == list(BlobStore(tmp_path / "third").addresses())
+    assert other.get(next(other.addresses())) == b"weights"
+    for store in stores:  # sequences go on
+        last = store.last_reward_sequence()
+        newest = store.events()[-1].sequence
+        store.write([Reward(reward_id="new", episode_id="e", name="r", value=1.0, created_at=T0)])
+        assert [reward.reward_id for _, reward in store.rewards_after(last)] == ["new"]
+        assert [event.subject for event in store.events(after=newest)] == ["new"]
+        store.close()
+
+
+def test_while_others_write(sqlite_url: str, tmp_path: Path) -> None:
+    stop = threading.Event()
+    with Store.open(sqlite_url) as store:
+
+        def work() -> None:
+            number = 0
+            while not stop.is_set():
+                number += 1
+                store.write([Agent(agent_id=f"{number}-{part}", created_at=T0) for part in range(10)])
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        for number in range(5):
+            backup(sqlite_url, None, tmp_path / f"{number}.tar")
+        stop.set()
+        thread.join()
+    for number in range(5):
+        restore(tmp_path / f"{number}.tar", "sqlite:///:memory:", None)
+        restore(tmp_path / f"{number}.tar", f"sqlite:///{tmp_path}/{number}.db", None)
+        with Store.open(f"sqlite:///{tmp_path}/{number}.db") as copy:
+            assert copy.count(Agent) % 10 == 0
+
+
+def test_a_store_that_is_not_empty_is_kept_unless_forced(saved: Path, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/target.db"
+    blobs = BlobStore(tmp_path / "blobs")
+    with Store.open(url) as store:
+        store.write([Agent(agent_id="mine", created_at=T0)])
+    with pytest.raises(ConflictError, match=r"not empty.*agents.*--force"):
+        restore(saved, url, blobs)
+    with pytest.raises(ConflictError, match="blobs"):
+        restore(saved, url, None, force=True)
+    with Store.open(url) as store:
+        assert [agent.agent_id for agent in store.select(Agent)] == ["mine"]
+    restore(saved, url, blobs, force=True)
+    with Store.open(url) as store:
+        assert [agent.agent_id for agent in store.select(Agent)] == ["a"]
+
+
+def test_neither_target_nor_source_is_guessed(filled: str, saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConflictError, match="is there already"):
+        backup(filled, None, saved)
+    with pytest.raises(NotFoundError, match="no store"):
+        backup(f"sqlite:///{tmp_path}/none.db", None, tmp_path / "new.tar")
+    assert not (tmp_path / "none.db").exists()
+    with pytest.raises(NotFoundError):
+        backup(filled, None, tmp_path / "missing" / "new.tar")
+    with pytest.raises(NotFoundError, match="no backup"):
+        restore(tmp_path / "none.tar", filled, None)
+
+
+Change = Callable[[dict[str, bytes]], None]
+
+
+def _damage(parts: dict[str, bytes]) -> None:
+    parts["tables/rewards.jsonl"] = parts["tables/rewards.jsonl"].replace(b'"r5"', b'"r0"')
+
+
+def _remove(parts: dict[str, bytes]) -> None:
+    del parts["tables/spans.jsonl"]
+
+
+def _add(parts: dict[str, bytes]) -> None:
+    parts["../../evil"] = b"x"
+
+
+def _no_manifest(parts: dict[str, bytes]) -> None:
+    del parts["manifest.json"]
+
+
+def _no_json(parts: dict[str, bytes]) -> None:
+    parts["manifest.json"] = b"{"
+
+
+def _manifest(**fields: object) -> Change:
+    def change(parts: dict[str, bytes]) -> None:
+        manifest = msgspec.json.decode(parts["manifest.json"])
+        parts["manifest.json"] = msgspec.json.encode({**manifest, **fields})
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (_damage, CorruptError, "tables/rewards.jsonl.*checksum"),
+        (_remove, CorruptError, "spans"),
+        (_add, CorruptError, "evil"),
+        (_no_manifest, CorruptError, "manifest"),
+        (_no_json, CorruptError, "manifest"),
+        (_manifest(format="other"), CorruptError, "'other'"),
+        (_manifest(revision="9999"), SchemaVersionError, "'9999'"),
+        (_manifest(parts={}), CorruptError, "do not agree"),
+    ],
+)
+def test_a_changed_backup_changes_nothing(
+    saved: Path, tmp_path: Path, change: Change, error: type[LearnloopError], message: str
+) -> None:
+    with tarfile.open(saved) as tar:
+        parts = {member.name: _read(tar, member) for member in tar}
+    change(parts)
+    with tarfile.open(tmp_path / "changed.tar", "w") as tar:
+        for name, data in parts.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    url = f"sqlite:///{tmp_path}/target.db"
+    with pytest.raises(error, match=message):
+        restore(tmp_path / "changed.tar", url, BlobStore(tmp_path / "target"))
+    assert not (tmp_path / "target").exists()
+    assert not (tmp_path / "target.db").exists()
+
+
+def _read(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = tar.extractfile(member)
+    assert file is not None
+    return file.read()
+
+
+def test_a_link_in_a_backup_is_refused(saved: Path, tmp_path: Path) -> None:
+    with tarfile.open(saved, "a") as tar:
+        link = tarfile.TarInfo("blobs/link")
+        link.type = tarfile.SYMTYPE
+        link.linkname = "/etc/passwd"
+        tar.addfile(link)
+    with pytest.raises(CorruptError, match="not a plain file"):
+        restore(saved, f"sqlite:///{tmp_path}/target.db", BlobStore(tmp_path / "target"))
+
+
+@pytest.mark.parametrize("keep", [0, 100, 512, 5000, 15_000])
+def test_a_cut_backup_is_refused(saved: Path, tmp_path: Path, keep: int) -> None:
+    saved.write_bytes(saved.read_bytes()[:keep])
+    with pytest.raises(CorruptError):
+        restore(saved, f"sqlite:///{tmp_path}/target.db", BlobStore(tmp_path / "target"))
+
+
+def test_a_record_that_does_not_fit_leaves_the_store_as_it_was(saved: Path, tmp_path: Path) -> None:
+    """The checksums are right, but a row refers to an agent that is not there: nothing of it stays."""
+    import hashlib
+
+    with tarfile.open(saved) as tar:
+        parts = {member.name: _read(tar, member) for member in tar}
+    parts["tables/agents.jsonl"] = b""
+    manifest = msgspec.json.decode(parts["manifest.json"])
+    manifest["parts"]["tables/agents.jsonl"]["sha256"] = hashlib.sha256(b"").hexdigest()
+    parts["manifest.json"] = msgspec.json.encode(manifest)
+    with tarfile.open(tmp_path / "changed.tar", "w") as tar:
+        for name, data in parts.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    url = f"sqlite:///{tmp_path}/target.db"
+    with Store.open(url) as store:
+        store.write([Agent(agent_id="mine", created_at=T0)])
+    with pytest.raises(LearnloopError):
+        restore(tmp_path / "changed.tar", url, BlobStore(tmp_path / "target"), force=True)
+    with Store.open(url) as store:
+        assert [agent.agent_id for agent in store.select(Agent)] == ["mine"]
+        assert store.count(Reward) == 0

@@ -1,0 +1,60 @@
+"""Files and functions stay small; the exceptions are listed and their list only shrinks."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+import pytest
+
+from tests.project import functions_of, name_of, source_files
+
+MAX_FILE_LINES = 500
+MAX_FUNCTION_LINES = 80
+MAX_PARAMETERS = 8
+MANY_PARAMETERS = {
+    "cli/traces.py: list_": "click hands each option over as a parameter",
+}
+
+
+@pytest.mark.parametrize("path", source_files(), ids=name_of)
+def test_file(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_FILE_LINES
+    for function in functions_of(path):
+        label = f"{name_of(path)}: {function.name}"
+        assert (function.end_lineno or 0) - function.lineno + 1 <= MAX_FUNCTION_LINES, label
+        arguments = function.args
+        names = [each.arg for each in arguments.posonlyargs + arguments.args + arguments.kwonlyargs]
+        if label not in MANY_PARAMETERS:
+            assert len([name for name in names if name not in {"self", "cls"}]) <= MAX_PARAMETERS, label
+
+
+def test_functions_are_small_on_the_whole() -> None:
+    sizes = sorted(
+        (function.end_lineno or 0) - function.lineno + 1 - _docstring_lines(function)
+        for path in source_files()
+        for function in functions_of(path)
+    )
+    assert statistics.median(sizes) <= 10
+    assert sizes[int(0.9 * len(sizes))] <= 45
+
+
+def test_the_exceptions_exist() -> None:
+    existing = {f"{name_of(path)}: {function.name}" for path in source_files() for function in functions_of(path)}
+    assert MANY_PARAMETERS.keys() <= existing
+
+
+def test_no_adjectives_in_file_names() -> None:
+    adjectives = ("new_", "enhanced_", "improved_", "fixed_", "advanced_", "simple_", "v2_", "_v2", "_new", "_old")
+    named = [name_of(path) for path in source_files() if any(word in path.stem for word in adjectives)]
+    assert named == []
+
+
+def _docstring_lines(function: object) -> int:
+    import ast
+
+    assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+    first = function.body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        return (first.end_lineno or 0) - first.lineno + 1
+    return 0
