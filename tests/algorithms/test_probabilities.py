@@ -32,6 +32,7 @@ ARM = st.tuples(st.floats(-1e3, 1e3), st.floats(0, 1e3), st.booleans())
 def test_they_are_distributions_over_the_allowed_actions(
     name: str, arms: list[tuple[float, float, bool]], num_updates: int
 ) -> None:
+    """F2.2: probabilities that do not sum to 1."""
     means, widths, mask = (np.array(column) for column in zip(*arms, strict=True))
     rng = np.random.default_rng(0)
     p = FUNCTIONS[name](means, widths, mask, num_updates, build_config(name), rng)  # type: ignore[operator]

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, text, update
 
 from learnloop.core.errors import ConflictError, LearnloopError, NotFoundError, StoreError, UsageError
 from learnloop.core.records import (
@@ -31,7 +31,7 @@ from learnloop.core.records import (
     Transition,
     Verdict,
 )
-from learnloop.store import Store, insert_events, insert_records
+from learnloop.store import Store, insert_events, insert_records, schema
 
 T0 = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
@@ -488,3 +488,12 @@ def test_embeddings_keep_half_precision_and_their_dimension(store: Store) -> Non
                 )
             ]
         )
+
+
+def test_statements_of_ones_own_take_the_same_values(store: Store) -> None:
+    """Rooms above write with the tables of the schema where records alone do not do."""
+    store.write([episode(metadata={"a": 1})])
+    change = update(schema.episodes).values(metadata={"b": [1, None]}, ended_at=T0, truncated=True)
+    store.run(lambda connection: connection.execute(change.where(schema.episodes.c.episode_id == "e1")))
+    found = store.get(Episode, "e1")
+    assert (found.metadata, found.ended_at, found.truncated) == ({"b": [1, None]}, T0, True)

@@ -195,6 +195,7 @@ def test_a_damaged_config_is_corrupt() -> None:
 
 
 def test_hashing_does_not_depend_on_the_process() -> None:
+    """F1.6: the built-in hash is salted anew in each process."""
     code = (
         "from learnloop.nn import *; s = ContextSchema(features={'t': 'text', 'c': 'category'});"
         "e = ContextEncoder.fit(s, [{'t': '', 'c': 'a'}]); print(e.encode({'t': 'pack a file', 'c': 'zebra'}).tolist())"

@@ -111,7 +111,7 @@ class ContextualBandit:
         self._ridge: Ridge | None = None
         self._offset = 0.0
         self._scale = 1.0
-        self._actions: tuple[str, ...] = ()
+        self._actions: tuple[str, ...] | None = None
         self._rows: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
         self._all_allowed: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self._num_rows = 0

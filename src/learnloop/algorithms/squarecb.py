@@ -15,10 +15,10 @@ from learnloop.algorithms.bandit_config import BanditConfig, check_range
 class SquareCBConfig(BanditConfig, frozen=True, kw_only=True, tag="squarecb"):
     """The config of SquareCB."""
 
-    gamma_scale: float = 0.25
+    gamma_scale: float = 0.15
     """The exploration parameter gamma is ``gamma_scale`` x t ^ ``gamma_exponent`` after t learned rewards (Vowpal
     Wabbit's schedule), for rewards of standard deviation 1; larger explores less."""
-    gamma_exponent: float = 0.8
+    gamma_exponent: float = 0.85
     """See ``gamma_scale``. The paper's theorem 1 has a constant of the order of the square root of the horizon."""
 
     def __post_init__(self) -> None:

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
     from learnloop.loop import Workspace
 
+_WIDE = 4096
+"""Columns where nobody looks: a file or a pipe gets whole lines."""
+_FLEXIBLE = frozenset({"task", "what to do"})
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -40,15 +44,18 @@ def print_json(schema: str, **fields: Any) -> None:
 
 
 def console(*, error: bool = False) -> Console:
-    """Returns a rich console on standard output, or on standard error; plain where that is no terminal."""
+    """Returns a rich console on standard output, or on standard error; plain and wide where that is no terminal."""
     from rich.console import Console
 
-    plain = Console(stderr=error, highlight=False, soft_wrap=not error)
-    return plain
+    terminal = Console(stderr=error, highlight=False)
+    return terminal if terminal.is_terminal else Console(stderr=error, highlight=False, width=_WIDE)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
-    """Prints rows under their columns; ``empty``, on standard error, where there are none."""
+    """Prints rows under their columns, each row on one line; ``empty``, on standard error, where there are none.
+
+    On a terminal that is too narrow the column ``task`` and those of prose are cut; ``--json`` has all of it.
+    """
     from rich.table import Table
     from rich.text import Text
 
@@ -58,7 +65,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, emp
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold", no_wrap=column.endswith("id"))
+        flexible = column in _FLEXIBLE
+        table.add_column(column, no_wrap=True, overflow="ellipsis", ratio=1 if flexible else None)
     for row in found:
         table.add_row(*row)
     console().print(table)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from learnloop.cli.output import json_option, open_workspace, print_json, print_table
+from learnloop.cli.output import json_option, print_json, print_table
 
 _SETTINGS = """\
 # Settings of learnloop. An option or LEARNLOOP_HOME / LEARNLOOP_DATABASE wins over this file.

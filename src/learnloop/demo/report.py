@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 60
 _HEIGHT = 8
+_WINDOW = 150
 _LEVELS = " ▁▂▃▄▅▆▇█"
 
 
@@ -40,23 +41,30 @@ def print_report(result: DemoResult, console: Console) -> None:
 
 
 def reward_graph(rewards: Sequence[float], width: int = _WIDTH, height: int = _HEIGHT) -> list[str]:
-    """Returns the lines of a bar graph of mean reward over consecutive, equal shares of ``rewards``."""
-    means = [float(part.mean()) for part in np.array_split(np.asarray(rewards), min(width, len(rewards))) if part.size]
-    low, high = min(means), max(means)
-    span = (high - low) or 1.0
-    eighths = [1 + round((mean - low) / span * (8 * height - 1)) for mean in means]
-    lines = [f"Reward while learning, mean of {len(rewards) // len(means)} files a column:"]
+    """Returns the lines of a bar graph of the mean reward of the last ``_WINDOW`` files, from left to right.
+
+    The first column is where the first ``_WINDOW`` files are packed. Files differ far more than choices do, hence
+    the mean over so many.
+    """
+    sums = np.cumsum(np.concatenate([[0.0], rewards]))
+    window = min(_WINDOW, len(rewards))
+    ends = np.unique(np.linspace(window, len(rewards), width).astype(int))
+    means = (sums[ends] - sums[ends - window]) / window
+    low, high = float(means.min()), float(means.max())
+    eighths = 1 + np.rint((means - low) / ((high - low) or 1.0) * (8 * height - 1)).astype(int)
+    lines = [f"Reward while learning (mean of the last {window} files):"]
     for row in reversed(range(height)):
         label = high if row == height - 1 else low if row == 0 else None
-        cells = "".join(_LEVELS[min(8, max(0, level - 8 * row))] for level in eighths)
+        cells = "".join(_LEVELS[min(8, max(0, int(level) - 8 * row))] for level in eighths)
         lines.append(f"{'' if label is None else f'{label:.3f}':>7} │{cells}")
-    return [*lines, f"{'':>7} └{'─' * len(means)}", f"{'':>8} 1{f'file {len(rewards):,}':>{len(means) - 1}}"]
+    first, last = f"file {window}", f"file {len(rewards):,}"
+    return [*lines, f"{'':>7} └{'─' * len(means)}", f"{'':>8} {first}{last:>{max(1, len(means) - len(first))}}"]
 
 
 def _table(result: DemoResult) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("on held-out files", "mean reward", "95 % interval", "of the optimum"):
-        table.add_column(column, justify="left" if column == "on held-out files" else "right")
+        table.add_column(column, justify="left" if column == "on held-out files" else "right", no_wrap=True)
     names = {"trained": "learned policy", BEST_FIXED: f"best fixed choice ({result.best_fixed})", "random": "random"}
     for name, label in names.items():
         arm = result.verification.arms.get(name)

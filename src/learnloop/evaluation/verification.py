@@ -141,7 +141,7 @@ def verify_learning(
     (intersection-union test).
 
     Args:
-        trainer: makes a policy; it trains 1 + ``num_replicas`` times on true rewards, ``num_twins`` times on permuted ones.
+        trainer: makes a policy; trains 1 + ``num_replicas`` times on true rewards and ``num_twins`` times on permuted.
         samples: what to learn from; none of their units may be in ``held_out``.
         held_out: tasks that are only evaluated on.
         options: thresholds, seeds and baselines; None: the defaults.

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from learnloop.core.clock import now
-from learnloop.core.errors import LearnloopError
+from learnloop.core.errors import CorruptError, LearnloopError
 from learnloop.core.ids import new_id
-from learnloop.core.records import Decision, PolicyVersion
+from learnloop.core.records import Event, PolicyVersion
 from learnloop.loop.workspace import Settings, Workspace
+from learnloop.store import insert_events
 
 MIN_FREE_BYTES = 512 * 1024 * 1024
 EXTRAS = {"postgres": ("psycopg", "pgvector")}
@@ -33,7 +33,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def examine(settings: Settings) -> list[Check]:
-    """Returns what was found; nothing is changed but a blob that is written, read and left (it is its own proof)."""
+    """Returns what was found; nothing is changed, but a store that is there gets the event ``doctor.checked``."""
     checks = [_python(), _sqlite(), *_extras(), _settings(settings)]
     if not Workspace.is_made(settings):
         found = f"none in {settings.home}"
@@ -80,7 +80,6 @@ def _disk(settings: Settings) -> Check:
 def _store_checks(workspace: Workspace) -> Iterator[Check]:
     yield Check(name="store", ok=True, found=f"{workspace.store.backend}, schema {workspace.store.revision}")
     yield _attempt("write and read", lambda: _round_trip(workspace))
-    yield _attempt("decisions", lambda: f"{workspace.store.count(Decision)}")
     versions = list(workspace.store.iterate(PolicyVersion))
     for version in versions:
         yield _attempt(f"policy {version.policy}@{version.version}", lambda version=version: _load(workspace, version))  # type: ignore[misc]
@@ -96,14 +95,16 @@ def _attempt(name: str, examine_it: Callable[[], str]) -> Check:
 
 
 def _round_trip(workspace: Workspace) -> str:
+    """Writes an event durably, reads it back and returns how long that took."""
+    store = workspace.store
+    subject = new_id()
     started = time.perf_counter()
-    probe = f"doctor {now().isoformat()} {new_id()}"
-    workspace.store.run(lambda connection: None)
-    if workspace.store.blobs is not None:
-        address = workspace.store.blobs.put(probe.encode())
-        workspace.store.blobs.get(address)
-        workspace.store.blobs.remove(address)
-    return f"{(time.perf_counter() - started) * 1000:.1f} ms"
+    store.run(lambda connection: insert_events(connection, [("doctor.checked", subject, {})]))
+    elapsed_ms = (time.perf_counter() - started) * 1000
+    newest = store.select(Event, limit=100, descending=True)
+    if subject not in {event.subject for event in newest}:
+        raise CorruptError("an event that was acknowledged cannot be read back")
+    return f"{elapsed_ms:.1f} ms"
 
 
 def _load(workspace: Workspace, version: PolicyVersion) -> str:

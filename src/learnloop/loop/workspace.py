@@ -84,7 +84,7 @@ class Workspace:
                 "(or name another with --home or LEARNLOOP_HOME)"
             )
         if create:
-            _make_folder(self.settings.home)
+            make_folder(self.settings.home)
         blobs = None if self.settings.database.endswith(":memory:") else self.settings.home / "blobs"
         self.store = Store.open(self.settings.database, blobs=blobs, queue_size=queue_size)
         self.registry = Registry(self.store, self.settings.home / "policies")
@@ -108,7 +108,12 @@ class Workspace:
         self.close()
 
 
-def _make_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
+    """Makes a folder and those above it.
+
+    Raises:
+        StoreReadOnlyError: it cannot be made.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

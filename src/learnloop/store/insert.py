@@ -26,7 +26,16 @@ from learnloop.core.records import (
     Task,
 )
 from learnloop.store import schema
-from learnloop.store.mapping import EPISODE_CHANGES, TABLES, fields_of, insert_rows, key_column, table_of, to_rows
+from learnloop.store.mapping import (
+    EPISODE_CHANGES,
+    TABLES,
+    fields_of,
+    insert_rows,
+    json_rows,
+    key_column,
+    table_of,
+    to_rows,
+)
 
 WRITE_LOCK = 0x6C6561726E
 """The key of PostgreSQL's advisory lock that gives sequences in the order of commits."""
@@ -115,10 +124,11 @@ def insert_events(connection: Connection, events: Sequence[EventParts], moment: 
         )
         return
     connection.exec_driver_sql(
-        "INSERT INTO events (kind, subject, payload, created_at) SELECT kind, subject, payload::jsonb, created_at "
-        "FROM unnest(%s::text[], %s::text[], %s::text[], %s::timestamptz[]) WITH ORDINALITY "
-        "AS given (kind, subject, payload, created_at, place) ORDER BY place",
-        tuple(list(column) for column in zip(*without_sequence, strict=True)),
+        "INSERT INTO events (kind, subject, payload, created_at) SELECT kind, subject, payload, created_at "
+        "FROM ROWS FROM (json_to_recordset(%s::json) "
+        "AS (kind text, subject text, payload jsonb, created_at timestamptz)) "
+        "WITH ORDINALITY AS given (kind, subject, payload, created_at, place) ORDER BY place",
+        (json_rows(("kind", "subject", "payload", "created_at"), without_sequence),),
     )
     connection.exec_driver_sql(f"SELECT pg_notify('{CHANNEL}', '')")
 

@@ -8,6 +8,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, TypeVar, get_type_hints
 
+import msgspec
 from sqlalchemy import URL, Column, Connection, Dialect, Table
 
 from learnloop.core.errors import UsageError, one_of
@@ -60,13 +61,13 @@ _CONVERSION_ERRORS = (ValueError, TypeError, AttributeError, OverflowError, NotI
 _POSTGRESQL_TYPES: Mapping[type[Any], tuple[str, str]] = {
     types.TextColumn: ("text", ""),
     types.TimeColumn: ("timestamptz", ""),
-    types.JsonColumn: ("text", "::jsonb"),
+    types.JsonColumn: ("jsonb", ""),
     types.FloatColumn: ("float8", ""),
     types.IntegerColumn: ("bigint", ""),
     types.BooleanColumn: ("boolean", ""),
     types.EmbeddingColumn: ("text", "::halfvec"),
 }
-"""The type of an array of parameters and the cast of its elements."""
+"""The type of each column in the JSON that brings the rows, and the cast after that."""
 
 
 def table_of(kind: type[Record]) -> Table:
@@ -140,12 +141,19 @@ def bind_processor(column: Column[Any], dialect_name: str) -> types.Processor | 
     return column.type.dialect_impl(dialect).bind_processor(dialect)
 
 
+def _raw_json(value: object) -> msgspec.Raw | None:
+    """Returns JSON that ``json_rows`` puts into a row as it is."""
+    return None if value is None else msgspec.Raw(types.encode_json(value).encode())
+
+
 @cache
 def _row_builder(kind: type[Record], dialect_name: str) -> Callable[[Record], list[Any]]:
     getter = attrgetter(*fields_of(kind))
     processors = []
     for index, column in enumerate(record_columns(kind)):
         processor = bind_processor(column, dialect_name)
+        if dialect_name == "postgresql" and isinstance(column.type, types.JsonColumn):
+            processor = _raw_json
         if processor is not None:
             processors.append((index, processor))
 
@@ -202,7 +210,7 @@ def _conflict_clause(kind: type[Record]) -> str:
 def insert_statement(kind: type[Record], dialect_name: str, *, sequence: bool = False) -> str:
     """Returns the driver's SQL that writes rows of ``written_columns(kind)`` and lets existing ones be.
 
-    On SQLite one row a parameter set, on PostgreSQL one array a column.
+    On SQLite one row a parameter set, on PostgreSQL all rows as one JSON text.
     """
     table = table_of(kind)
     written = written_columns(kind, sequence=sequence)
@@ -211,12 +219,19 @@ def insert_statement(kind: type[Record], dialect_name: str, *, sequence: bool = 
         marks = ", ".join("?" * len(written))
         return f"INSERT INTO {table.name} ({names}) VALUES ({marks}) {_conflict_clause(kind)}"
     spelled = [_POSTGRESQL_TYPES.get(type(column.type), ("bigint", "")) for column in written]
-    arrays = ", ".join(f"%s::{array}[]" for array, _ in spelled)
+    order = "ORDER BY place " if "sequence" in table.columns else ""
+    given = ", ".join(f"{column.name} {type_}" for column, (type_, _) in zip(written, spelled, strict=True))
     values = ", ".join(f"{column.name}{cast}" for column, (_, cast) in zip(written, spelled, strict=True))
     return (
         f"INSERT INTO {table.name} ({names}) SELECT {values} "
-        f"FROM unnest({arrays}) WITH ORDINALITY AS given ({names}, place) ORDER BY place {_conflict_clause(kind)}"
+        f"FROM ROWS FROM (json_to_recordset(%s::json) AS ({given})) WITH ORDINALITY AS given ({names}, place) "
+        f"{order}{_conflict_clause(kind)}"
     )
+
+
+def json_rows(names: Sequence[str], rows: Iterable[Row]) -> str:
+    """Returns rows as the one parameter that ``json_to_recordset`` takes: psycopg is slow with long arrays."""
+    return msgspec.json.encode([dict(zip(names, row, strict=True)) for row in rows]).decode()
 
 
 def insert_rows(connection: Connection, kind: type[Record], rows: list[Row], *, sequence: bool = False) -> None:
@@ -228,4 +243,5 @@ def insert_rows(connection: Connection, kind: type[Record], rows: list[Row], *, 
     if name == "sqlite":
         connection.exec_driver_sql(statement, rows)
     else:
-        connection.exec_driver_sql(statement, tuple(list(column) for column in zip(*rows, strict=True)))
+        names = [column.name for column in written_columns(kind, sequence=sequence)]
+        connection.exec_driver_sql(statement, (json_rows(names, rows),))

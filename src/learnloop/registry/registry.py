@@ -1,0 +1,314 @@
+"""The registry: immutable policy versions with their proofs, aliases that move, retention of all that is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+from sqlalchemy import Connection, delete, select
+
+from learnloop.core.clock import now
+from learnloop.core.errors import CheckFailedError, ConflictError, NotFoundError, one_of
+from learnloop.core.ids import new_id
+from learnloop.core.names import check_name
+from learnloop.core.protocols import PolicyArtifact
+from learnloop.core.records import AliasMove, Certificate, Json, PolicyVersion, Verdict
+from learnloop.registry.artifacts import encode_artifact
+from learnloop.registry.folders import VersionFolders
+from learnloop.registry.references import CHAMPION, LATEST, PREVIOUS, check_alias, parse_reference
+from learnloop.registry.retention import removable
+from learnloop.store import Store, insert_records, schema
+from learnloop.store.query import find_record, select_records
+
+_PAGE = 10_000
+
+
+class Proof(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known about a policy when it is registered."""
+
+    verdict: Verdict
+    reasons: list[str]
+    statistics: Json = {}
+    """The figures of each arm and each test; kept as its certificate."""
+    metrics: Json = {}
+    """Held-out figures by name; ``reward`` decides which version is the best."""
+
+
+class Registry:
+    """Policy versions of one store, with their files under one folder. Safe to use from many threads and processes."""
+
+    def __init__(self, store: Store, folder: Path) -> None:
+        self._store = store
+        self._folders = VersionFolders(folder)
+
+    def register(
+        self, policy: str, artifact: PolicyArtifact, proof: Proof, *, lineage: Json, parent_id: str | None = None
+    ) -> PolicyVersion:
+        """Returns the new version of ``policy``, durable with its certificate; the same content gives the same version.
+
+        The files come first, then the rows in one transaction: a version that can be seen is whole.
+
+        Raises:
+            CheckFailedError: the verdict is not ``learned``; nothing is made.
+            NotFoundError: there is no version ``parent_id``.
+            UsageError: the name, a tensor or the config cannot be stored.
+            StoreFullError, StoreReadOnlyError, StoreLockedError: the disk or the database refuses.
+        """
+        check_name("a policy", policy)
+        if proof.verdict is not Verdict.LEARNED:
+            raise CheckFailedError(
+                f"{policy} is not registered: the verdict is {proof.verdict.value} ({'; '.join(proof.reasons)}); "
+                "only what has learned becomes a version"
+            )
+        files = encode_artifact(artifact)
+        moment = now()
+        version = PolicyVersion(
+            policy_version_id=new_id(),
+            policy=policy,
+            version=1,
+            content_hash=files.content_hash,
+            algorithm=artifact.algorithm,
+            parent_id=parent_id,
+            metrics=proof.metrics,
+            lineage=lineage,
+            created_at=moment,
+        )
+        certificate = Certificate(
+            certificate_id=new_id(),
+            content_hash=files.content_hash,
+            verdict=proof.verdict,
+            reasons=list(proof.reasons),
+            statistics=proof.statistics,
+            created_at=moment,
+        )
+        if parent_id is not None:
+            self._store.get(PolicyVersion, parent_id)
+        with self._folders.lock():
+            self._folders.sweep()
+            self._folders.write(files)
+            return self._store.run(lambda connection: _insert_version(connection, version, certificate))
+
+    def load(self, version: PolicyVersion) -> PolicyArtifact:
+        """Returns the policy of ``version`` after checking every byte, name, shape, type and number of it.
+
+        Raises:
+            CorruptError: the files are not what was registered; the message names the file and the fault.
+        """
+        return self._folders.load(version.content_hash)
+
+    def versions(self, policy: str | None = None) -> list[PolicyVersion]:
+        """Returns the versions of ``policy``, or of all policies, by name and number."""
+        found = self._store.iterate(PolicyVersion, where={} if policy is None else {"policy": policy})
+        return sorted(found, key=lambda version: (version.policy, version.version))
+
+    def certificates(self, version: PolicyVersion) -> list[Certificate]:
+        """Returns the certificates of the version's content, oldest first."""
+        return list(self._store.iterate(Certificate, where={"content_hash": version.content_hash}))
+
+    def resolve(self, reference: str) -> PolicyVersion:
+        """Returns the version that ``reference`` names.
+
+        ``NAME@3`` is a number, ``NAME@latest`` the highest, ``NAME@ALIAS`` where the alias points; ``NAME`` alone is
+        the champion, or the latest while there is none. ``latest`` is computed, so it cannot dangle.
+
+        Raises:
+            NotFoundError: there is none; the message lists what there is.
+            UsageError: it is no reference.
+        """
+        wanted = parse_reference(reference)
+        versions = self.versions(wanted.policy)
+        if not versions:
+            policies = sorted({version.policy for version in self.versions()})
+            raise NotFoundError(f"there is no policy {wanted.policy!r}; registered are {one_of(policies)}")
+        if wanted.version is not None:
+            by_number = {version.version: version for version in versions}
+            if wanted.version in by_number:
+                return by_number[wanted.version]
+            raise NotFoundError(f"{wanted.policy} has no version {wanted.version}; it has {one_of(by_number)}")
+        if wanted.alias == LATEST:
+            return versions[-1]
+        aliases = self.aliases(wanted.policy)
+        if wanted.alias is None:
+            return aliases.get(CHAMPION, versions[-1])
+        if wanted.alias in aliases:
+            return aliases[wanted.alias]
+        raise NotFoundError(
+            f"{wanted.policy} has no alias {wanted.alias!r}; it has {one_of(sorted([*aliases, LATEST]))}"
+        )
+
+    def aliases(self, policy: str) -> dict[str, PolicyVersion]:
+        """Returns where each alias of ``policy`` points."""
+        current = {move.alias: move.policy_version_id for move in self.alias_history(policy)}
+        versions = {version.policy_version_id: version for version in self.versions(policy)}
+        return {alias: versions[key] for alias, key in sorted(current.items())}
+
+    def alias_history(self, policy: str) -> list[AliasMove]:
+        """Returns all moves of the aliases of ``policy``, oldest first."""
+        return list(self._store.iterate(AliasMove, where={"policy": policy}))
+
+    def set_alias(
+        self,
+        policy: str,
+        alias: str,
+        version: PolicyVersion,
+        *,
+        actor: str,
+        reason: str,
+        expected: str | msgspec.UnsetType | None = msgspec.UNSET,
+    ) -> AliasMove:
+        """Returns the move by which ``alias`` now points to ``version``; nothing moves if it does so already.
+
+        Moving ``champion`` lets ``previous`` point to the champion until now, in the same transaction.
+
+        Args:
+            policy: whose alias.
+            alias: which one: ``champion``, ``candidate``, ``previous`` or a name of your own.
+            version: where to, a version of ``policy``.
+            actor: who moves it.
+            reason: why.
+            expected: the id of the version that it must point to now, None: it must not exist; not given: no check.
+
+        Raises:
+            CheckFailedError: ``champion`` needs a version with a ``learned`` certificate.
+            ConflictError: it points elsewhere than ``expected``, or the clock runs behind that of its last move.
+            CorruptError: ``champion`` needs a version whose files are whole.
+            NotFoundError: the version is no (longer a) version of ``policy``.
+            UsageError: the alias cannot be moved.
+        """
+        check_alias(alias)
+        if alias == CHAMPION:
+            self.load(version)
+        move = AliasMove(
+            alias_move_id="",
+            policy=policy,
+            alias=alias,
+            policy_version_id=version.policy_version_id,
+            actor=actor,
+            reason=reason,
+            created_at=now(),
+        )
+        return self._store.run(lambda connection: _move_alias(connection, move, expected))
+
+    def prune(self, policy: str, keep: int, *, dry_run: bool = False) -> list[PolicyVersion]:
+        """Removes the oldest versions beyond the ``keep`` newest and returns them; certificates stay.
+
+        Never removed: the latest, the best (highest ``metrics["reward"]``), one that an alias points to or once pointed
+        to, one that a decision refers to, and the parent of a kept one.
+
+        Args:
+            policy: whose versions.
+            keep: how many of the newest stay, at least 1.
+            dry_run: only return what would be removed.
+
+        Raises:
+            UsageError: ``keep`` is below 1.
+        """
+        if dry_run:
+            return self._store.read(lambda connection: _removable(connection, policy, keep))
+        with self._folders.lock():
+            removed, known = self._store.run(lambda connection: _remove_versions(connection, policy, keep))
+            for content_hash in {version.content_hash for version in removed} - known:
+                self._folders.remove(content_hash)
+            self._folders.sweep(known)
+        return removed
+
+
+def _insert_version(connection: Connection, version: PolicyVersion, certificate: Certificate) -> PolicyVersion:
+    """Writes the version under the next number, unless its content is there already; no other writer comes between."""
+    same = select_records(
+        connection, PolicyVersion, {"policy": version.policy, "content_hash": version.content_hash}, None, 1, False
+    )
+    if same:
+        return same[0]
+    column = schema.policy_versions.c
+    numbers = select(column.version).where(column.policy == version.policy).order_by(column.version.desc()).limit(1)
+    numbered = msgspec.structs.replace(version, version=(connection.execute(numbers).scalar() or 0) + 1)
+    insert_records(connection, [numbered, certificate])
+    return numbered
+
+
+def _current_move(connection: Connection, policy: str, alias: str) -> AliasMove | None:
+    moves = select_records(connection, AliasMove, {"policy": policy, "alias": alias}, None, 1, True)
+    return moves[0] if moves else None
+
+
+def _move_alias(connection: Connection, move: AliasMove, expected: str | msgspec.UnsetType | None) -> AliasMove:
+    version = find_record(connection, PolicyVersion, move.policy_version_id)
+    if version is None or version.policy != move.policy:
+        raise NotFoundError(f"{move.policy_version_id} is no version of {move.policy}; it was removed, or is another's")
+    current = _current_move(connection, move.policy, move.alias)
+    pointed = None if current is None else current.policy_version_id
+    if expected is not msgspec.UNSET and pointed != expected:
+        raise ConflictError(
+            f"{move.policy}@{move.alias} points to {pointed or 'nothing'}, not to {expected or 'nothing'}: "
+            "somebody moved it; look at it again"
+        )
+    if current is not None and pointed == move.policy_version_id:
+        return current
+    moves = [msgspec.structs.replace(move, alias_move_id=new_id())]
+    if move.alias == CHAMPION:
+        _check_learned(connection, version)
+        if pointed is not None:
+            moves.append(
+                msgspec.structs.replace(
+                    move,
+                    alias_move_id=new_id(),
+                    alias=PREVIOUS,
+                    policy_version_id=pointed,
+                    reason=f"champion moved: {move.reason}",
+                )
+            )
+    _check_clock(connection, moves)
+    insert_records(connection, moves)
+    return moves[0]
+
+
+def _check_learned(connection: Connection, version: PolicyVersion) -> None:
+    where = {"content_hash": version.content_hash, "verdict": Verdict.LEARNED.value}
+    if not select_records(connection, Certificate, where, None, 1, False):
+        raise CheckFailedError(
+            f"{version.policy}@{version.version} has no certificate with the verdict 'learned'; it cannot be champion"
+        )
+
+
+def _check_clock(connection: Connection, moves: Iterable[AliasMove]) -> None:
+    """Returns if the new moves sort after the last one: the newest id says where an alias points."""
+    for move in moves:
+        last = _current_move(connection, move.policy, move.alias)
+        if last is not None and last.alias_move_id >= move.alias_move_id:
+            raise ConflictError(
+                f"{move.policy}@{move.alias} was last moved at {last.created_at.isoformat()}, which is later than this "
+                "machine's clock; set the clock and try again"
+            )
+
+
+def _removable(connection: Connection, policy: str, keep: int) -> list[PolicyVersion]:
+    versions = _all_versions(connection)
+    own = [version for version in versions if version.policy == policy]
+    aliases, decisions = schema.policy_aliases.c, schema.decisions.c
+    referred = set(connection.execute(select(aliases.policy_version_id).distinct()).scalars())
+    used = select(decisions.policy_version_id).where(decisions.policy_version_id.is_not(None)).distinct()
+    referred |= set(connection.execute(used).scalars())
+    referred |= {version.parent_id for version in versions if version.policy != policy and version.parent_id}
+    return removable(own, keep, referred)
+
+
+def _all_versions(connection: Connection) -> list[PolicyVersion]:
+    found: list[PolicyVersion] = []
+    after = None
+    while True:
+        page = select_records(connection, PolicyVersion, {}, after, _PAGE, False)
+        found += page
+        if len(page) < _PAGE:
+            return found
+        after = page[-1].policy_version_id
+
+
+def _remove_versions(connection: Connection, policy: str, keep: int) -> tuple[list[PolicyVersion], set[str]]:
+    """Removes rows; returns them and the content hashes that still have a version."""
+    removed = _removable(connection, policy, keep)
+    column = schema.policy_versions.c
+    for version in removed:
+        connection.execute(delete(schema.policy_versions).where(column.policy_version_id == version.policy_version_id))
+    return removed, set(connection.execute(select(column.content_hash).distinct()).scalars())

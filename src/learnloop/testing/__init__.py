@@ -1,0 +1,1 @@
+"""What tests and third parties import: published problems, contract suites and fakes. The product never does."""

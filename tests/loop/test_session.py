@@ -1,0 +1,250 @@
+"""learnloop.loop.session: the facade as a user meets it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import learnloop as ll
+from learnloop.core.errors import ActionError, ConflictError, ContextError, NotFoundError, RewardError, UsageError
+from learnloop.core.records import Decision, Episode, EpisodeStatus, PolicyVersion, Reward, Span, Verdict
+from learnloop.loop import Loop, Workspace, find_settings
+
+
+@pytest.fixture
+def loop(tmp_path: Path) -> Iterator[Loop]:
+    with ll.Loop("packer", home=tmp_path / "home", seed=1) as opened:
+        yield opened
+
+
+def test_the_ten_lines_of_the_readme(loop: Loop) -> None:
+    actions = ["store", "gzip-1", "gzip-9", "xz-6"]
+    with loop.episode(task="pack:readme") as ep:
+        choice = loop.choose("codec", actions, context={"size": 5120, "entropy": 4.1, "kind": "text"})
+        ep.reward(saved=0.61)
+    loop.flush()
+    store = loop.workspace.store
+    (decision,), (reward,) = store.select(Decision), store.select(Reward)
+    assert (decision.action, decision.actions, decision.propensity) == (choice, actions, 0.25)
+    assert decision.context == {"size": 5120, "entropy": 4.1, "kind": "text"}
+    assert decision.episode_id == ep.episode_id == reward.episode_id
+    assert (reward.name, reward.value, reward.weight) == ("saved", 0.61, 1.0)
+    assert store.get(Episode, ep.episode_id).task_id == "pack:readme"
+    assert loop._points["codec"].bandit.num_updates == 1
+
+
+def test_decorators_record_what_an_agent_does(loop: Loop) -> None:
+    @loop.tool
+    def search(query: str) -> str:
+        return query.upper()
+
+    @loop.tool(name="stream", content=False)
+    async def fetch() -> str:
+        return "secret"
+
+    @loop.agent
+    async def answer(question: str) -> str:
+        return search(question) + await fetch()
+
+    with loop.episode(task="q") as ep:
+        assert asyncio.run(answer("hi")) == "HIsecret"
+    loop.flush()
+    spans = {span.name: span for span in loop.workspace.store.iterate(Span, where={"episode_id": ep.episode_id})}
+    assert spans.keys() == {"packer", "answer", "search", "stream"}
+    assert spans["search"].parent_id == spans["answer"].span_id
+    assert spans["answer"].attributes["output"] == "HIsecret"
+    assert spans["stream"].attributes == {}
+
+
+def test_an_agent_function_makes_its_own_episode(loop: Loop) -> None:
+    @loop.agent
+    def act() -> None:
+        loop.choose("p", ["a", "b"])
+
+    act()
+    loop.flush()
+    (episode,) = loop.workspace.store.select(Episode)
+    assert episode.status is EpisodeStatus.COMPLETED
+    assert [each.episode_id for each in loop.workspace.store.select(Decision)] == [episode.episode_id]
+
+
+def test_late_rewards_by_id_from_another_loop(loop: Loop, tmp_path: Path) -> None:
+    choice = loop.choose("p", ["a", "b"], {"x": 1.0})
+    with loop.episode() as ep:
+        loop.choose("p", ["a", "b"], {"x": 2.0})
+    loop.flush()
+    with ll.Loop("packer", home=tmp_path / "home") as other:
+        other.reward(choice.decision_id, solved=1.0)
+        other.reward(ep.episode_id, solved=0.5)
+        assert other._points["p"].bandit.num_updates == 2
+    with pytest.raises(NotFoundError, match="'nothing'"):
+        loop.reward("nothing", solved=1.0)
+
+
+def test_reward_by_choice(loop: Loop) -> None:
+    with loop.episode() as ep:
+        first, second = loop.choose("p", ["a", "b"]), loop.choose("p", ["a", "b"])
+        loop.reward(first, quality=0.25, speed=0.5, weights={"speed": 0.5})
+        ep.reward(quality=0.125)
+    learned = loop._points["p"].bandit.to_artifact().config["warm_up"]
+    assert [each["reward"] for each in learned] == [0.5, 0.125]
+    assert second.decision_id != first.decision_id
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, "0.5", [1], b"1"])
+def test_a_reward_that_is_no_number_is_refused(loop: Loop, value: Any) -> None:
+    choice = loop.choose("p", ["a", "b"])
+    with pytest.raises(RewardError, match="allowed are finite numbers"):
+        loop.reward(choice, good=1.0, bad=value)
+    loop.flush()
+    assert loop.workspace.store.count(Reward) == 0  # not even the good part
+
+
+def test_a_reward_without_parts_or_with_odd_weights_is_refused(loop: Loop) -> None:
+    choice = loop.choose("p", ["a", "b"])
+    with pytest.raises(UsageError, match="at least one named part"):
+        loop.reward(choice)
+    with pytest.raises(UsageError, match="'speed'"):
+        loop.reward(choice, solved=1.0, weights={"speed": 2.0})
+    with pytest.raises(RewardError, match="weight of solved"):
+        loop.reward(choice, solved=1.0, weights={"solved": math.nan})
+
+
+def test_wrong_choices_are_refused_and_recorded_nowhere(loop: Loop) -> None:
+    loop.choose("p", ["a", "b"], {"x": 1.0, "kind": "t"})
+    with pytest.raises(ContextError, match="'x'"):
+        loop.choose("p", ["a", "b"], {"kind": "t"})
+    with pytest.raises(ContextError, match="'x'.*'many'"):
+        loop.choose("p", ["a", "b"], {"x": "many", "kind": "t"})
+    with pytest.raises(ContextError, match="nan"):
+        loop.choose("p", ["a", "b"], {"x": math.nan, "kind": "t"})
+    with pytest.raises(ActionError, match="allows none of 'a', 'b'"):
+        loop.choose("p", ["a", "b"], {"x": 1.0, "kind": "t"}, mask=[False, False])
+    with pytest.raises(UsageError, match="'no name'"):
+        loop.choose("no name", ["a"])
+    loop.flush()
+    assert loop.workspace.store.count(Decision) == 1
+
+
+def test_declared_policy(loop: Loop) -> None:
+    loop.policy("p", algorithm="linucb", features={"x": "number", "word": "text"}, epsilon=0.1)
+    loop.choose("p", ["a", "b"], {"x": 1, "word": "one"})
+    assert loop._points["p"].bandit.tag == "linucb"
+    with pytest.raises(ConflictError, match="in use already"):
+        loop.policy("p")
+    with pytest.raises(UsageError, match="'nothing'.*'squarecb', 'linucb', 'thompson'"):
+        loop.policy("q", algorithm="nothing")
+    with pytest.raises(UsageError, match="gamma"):
+        loop.policy("q", gamma=1)
+
+
+def simulate(loop: Loop, count: int, *, signal: bool = True) -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(count):
+        with loop.episode(task="t") as ep:
+            kind = str(rng.choice(["x", "y"]))
+            choice = loop.choose("route", ["left", "right"], {"kind": kind, "size": float(rng.uniform())})
+            right = (choice == "right") == (kind == "x")
+            ep.reward(solved=float(rng.random() < (0.9 if right else 0.1)) if signal else float(rng.random() < 0.5))
+
+
+@pytest.mark.slow
+def test_prove_registers_what_learned(loop: Loop) -> None:
+    loop.policy("route", gamma_scale=1.0)
+    simulate(loop, 1500)
+    verification, version = loop.prove("route")
+    assert verification.verdict is Verdict.LEARNED, verification.reasons
+    assert isinstance(version, PolicyVersion)
+    assert (version.policy, version.version) == ("packer.route", 1)
+    assert version.metrics["reward"] > 0.8
+    assert loop.workspace.registry.aliases("packer.route")["candidate"] == version
+    _, comparison = ll.loop.evaluate(loop.workspace, "packer.route", "random")
+    assert comparison.difference > 0.25
+    assert comparison.p_value < 0.01
+
+
+@pytest.mark.slow
+def test_prove_registers_nothing_where_nothing_can_be_learned(loop: Loop) -> None:
+    simulate(loop, 800, signal=False)
+    verification, version = loop.prove("route")
+    assert verification.verdict in (Verdict.NO_SIGNAL, Verdict.INCONCLUSIVE)
+    assert version is None
+    assert loop.workspace.registry.versions() == []
+
+
+def test_prove_without_rewards(loop: Loop) -> None:
+    loop.choose("p", ["a", "b"])
+    with pytest.raises(NotFoundError, match="no decision of 'packer' at 'p'"):
+        loop.prove("p")
+
+
+def test_closing_keeps_what_was_learned_and_later_records_are_counted(tmp_path: Path) -> None:
+    loop = ll.Loop("packer", home=tmp_path)
+    for _ in range(12):
+        loop.reward(loop.choose("p", ["a", "b"], {"x": 1.0}), solved=1.0)
+    loop.close()
+    loop.close()
+    with loop.span("late"):
+        pass
+    assert loop.counters().num_dropped >= 2
+    with ll.Loop("packer", home=tmp_path) as again:
+        again.choose("p", ["a", "b"], {"x": 1.0})
+        assert again._points["p"].bandit.num_updates == 12
+
+
+def test_a_program_that_ends_without_closing_loses_nothing(tmp_path: Path) -> None:
+    """Recorded on the last line of a program: written at its exit."""
+    code = f"""
+        import learnloop as ll
+        loop = ll.Loop("packer", home={str(tmp_path)!r})
+        with loop.episode(task="t"):
+            loop.reward(loop.choose("p", ["a", "b"]), solved=1.0)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=60)
+    with Workspace(find_settings(tmp_path)) as workspace:
+        assert workspace.store.count(Reward) == workspace.store.count(Decision) == 1
+        assert [each.status for each in workspace.store.select(Episode)] == [EpisodeStatus.COMPLETED]
+
+
+def test_a_full_queue_drops_and_counts_and_the_agent_goes_on(tmp_path: Path) -> None:
+    with ll.Loop("packer", home=tmp_path, queue_size=10) as loop:
+        with loop.episode():
+            for _ in range(5000):
+                with loop.span("step"):
+                    pass
+        dropped = loop.counters().num_dropped
+        assert 0 < dropped < 5000
+        loop.flush()
+        assert loop.workspace.store.count(Span) + loop.workspace.store.count(Episode) >= 5001 - dropped
+
+
+def test_same_seed_same_choices(tmp_path: Path) -> None:
+    runs = []
+    for number in range(2):
+        with ll.Loop("packer", home=tmp_path / str(number), seed=5) as loop:
+            simulate(loop, 100)
+            loop.flush()
+            runs.append([each.action for each in loop.workspace.store.iterate(Decision)])
+    assert runs[0] == runs[1]
+
+
+def test_the_example_of_the_issue_runs_in_memory() -> None:
+    with ll.Loop("packer", database="sqlite:///:memory:") as loop:
+        loop.reward(loop.choose("p", ["a"]), solved=1.0)
+        loop.flush()
+        assert loop.workspace.store.count(Reward) == 1
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../x", "ü", None, "x" * 101])
+def test_an_agent_needs_a_name(name: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot name an agent"):
+        ll.Loop(name, home=tmp_path)
