@@ -170,12 +170,12 @@ def test_references_resolve(registry: Registry, add: Add) -> None:
 
 
 def test_what_is_not_there_is_said_with_what_is(registry: Registry, add: Add) -> None:
-    with pytest.raises(NotFoundError, match="no policy 'packer.codec'; registered are none"):
+    with pytest.raises(NotFoundError, match=r"no policy 'packer.codec'; registered are none"):
         registry.resolve("packer.codec")
     add(1.0)
     version = add(2.0)
     move(registry, "candidate", version)
-    with pytest.raises(NotFoundError, match="no policy 'other'; registered are 'packer.codec'"):
+    with pytest.raises(NotFoundError, match=r"no policy 'other'; registered are 'packer.codec'"):
         registry.resolve("other@1")
     with pytest.raises(NotFoundError, match="no version 7; it has 1, 2"):
         registry.resolve("packer.codec@7")
@@ -256,7 +256,7 @@ def test_a_version_without_certificate_is_refused(
 def test_a_damaged_version_does_not_become_champion(registry: Registry, add: Add, folder: Path) -> None:
     version = add(1.0)
     (folder / version.content_hash / "weights.safetensors").write_bytes(b"")
-    with pytest.raises(CorruptError, match="weights.safetensors is damaged"):
+    with pytest.raises(CorruptError, match=r"weights.safetensors is damaged"):
         move(registry, "champion", version)
 
 

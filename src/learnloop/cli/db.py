@@ -95,6 +95,6 @@ def restore(ctx: click.Context, file: Path, force: bool, as_json: bool) -> None:
     settings = find_settings(**ctx.obj)
     bring_back(settings, file, force=force)
     if as_json:
-        print_json("learnloop.restore/v1", database=settings.database)
+        print_json("learnloop.restore/v1", database=settings.shown_database)
     else:
-        click.echo(f"restored into {settings.database}")
+        click.echo(f"restored into {settings.shown_database}")

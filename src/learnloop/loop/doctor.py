@@ -68,7 +68,7 @@ def _extras() -> Iterator[Check]:
 
 def _settings(settings: Settings) -> Check:
     origins = ", ".join(f"{name}: {origin}" for name, origin in settings.origins.items())
-    return Check(name="settings", ok=True, found=f"{settings.database} ({origins})")
+    return Check(name="settings", ok=True, found=f"{settings.shown_database} ({origins})")
 
 
 def _disk(settings: Settings) -> Check:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from learnloop.core.errors import NotFoundError
 from learnloop.loop.workspace import Settings, Workspace, make_folder
-from learnloop.store import HEAD, BlobStore
+from learnloop.store import BlobStore
 from learnloop.store import backup as back_up_store
 from learnloop.store import restore as restore_store
-from learnloop.store.migrate import current
+from learnloop.store.migrate import HEAD, current
 from learnloop.store.migrate import upgrade as upgrade_schema
 
 

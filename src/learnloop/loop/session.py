@@ -300,7 +300,7 @@ class Loop:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Loop({self.agent_id!r}, database={self.workspace.settings.database!r})"
+        return f"Loop({self.agent_id!r}, database={self.workspace.settings.shown_database!r})"
 
     # ------------------------------------------------------------------ inside
 

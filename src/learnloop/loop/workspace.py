@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +18,7 @@ from learnloop.store import Store
 SETTINGS_FILE = "learnloop.toml"
 HOME_FOLDER = ".learnloop"
 DATABASE_FILE = "learnloop.db"
+_PASSWORD = re.compile(r"(://[^:/@]*):[^/]*@")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +30,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The database's URL."""
     origins: dict[str, str]
     """``argument``, ``environment``, a file's path or ``default``, by setting."""
+
+    @property
+    def shown_database(self) -> str:
+        """The database's URL without its password, as it may be printed."""
+        return _PASSWORD.sub(r"\1:***@", self.database)
 
 
 class _SettingsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -183,16 +183,18 @@ def _read(path: Path, limit: int) -> bytes:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise _unreadable(path, error) from error
-    with open(handle, "rb") as file:
+    try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             raise CorruptError("it is not a plain file")
         if status.st_size > limit:
             raise CorruptError(f"it has {status.st_size} bytes; at most {limit} are read")
-        try:
+        with open(handle, "rb", closefd=False) as file:
             return file.read(limit + 1)
-        except OSError as error:
-            raise StoreError(f"{path} cannot be read: {error}") from error
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error}") from error
+    finally:
+        os.close(handle)
 
 
 def _unreadable(path: Path, error: OSError) -> LearnloopError:

@@ -1,8 +1,9 @@
 """Backup and restore: one portable file for both back ends.
 
 The file is a plain tar: ``manifest.json`` (format, schema revision, a SHA-256 and a number of rows of each part),
-``tables/NAME.jsonl`` (one record a line, with its sequence where it has one) and ``blobs/ADDRESS``. It is taken from
-one snapshot while others write, and restored in one transaction: a backup of SQLite goes into PostgreSQL and back.
+``tables/NAME.jsonl`` (one record a line, with its sequence where it has one), ``blobs/ADDRESS`` and
+``folders/NAME/...`` (the files of other rooms whose names never change their content). It is taken from one snapshot
+while others write, and restored in one transaction: a backup of SQLite goes into PostgreSQL and back.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 import msgspec
@@ -24,7 +27,7 @@ from sqlalchemy import Connection, delete, func, select
 from learnloop.core.clock import now
 from learnloop.core.errors import ConflictError, CorruptError, NotFoundError, SchemaVersionError
 from learnloop.core.records import Record
-from learnloop.store.blobs import BlobStore, sync_folder
+from learnloop.store.blobs import BlobStore, sync_folder, write_file
 from learnloop.store.engine import Connections
 from learnloop.store.failures import from_disk
 from learnloop.store.insert import take_write_lock
@@ -33,6 +36,9 @@ from learnloop.store.migrate import HEAD, REVISIONS, ensure_head, opened, revisi
 
 FORMAT = "learnloop.backup/v1"
 _MANIFEST = "manifest.json"
+_FOLDER_FILE = re.compile(r"folders/[a-z]+(/[A-Za-z0-9_][A-Za-z0-9._-]*)+")
+"""No part starts with a dot, so none leads out of its folder."""
+_NONE: Mapping[str, Path] = MappingProxyType({})
 _BATCH = 2_000
 _CHUNK_BYTES = 1 << 20
 
@@ -56,10 +62,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """By their names in the tar."""
 
 
-def backup(url: str, blobs: BlobStore | None, target: Path) -> Manifest:
+def backup(url: str, blobs: BlobStore | None, target: Path, *, folders: Mapping[str, Path] = _NONE) -> Manifest:
     """Writes the store at ``url``, with its blobs, to the new file ``target`` and returns what it holds.
 
     Others may go on writing: the backup is the state at one moment. ``target`` is complete or not there.
+
+    Args:
+        url: the store.
+        blobs: its blobs.
+        target: the file to write.
+        folders: further folders by name, whose files are written once and never changed.
 
     Raises:
         ConflictError: ``target`` is there already.
@@ -78,6 +90,8 @@ def backup(url: str, blobs: BlobStore | None, target: Path) -> Manifest:
             parts = dict(_add_tables(connections, tar, Path(folder)))
             if blobs is not None:  # after the tables: a blob is there before the row that names it
                 parts.update(_add_blobs(blobs, tar))
+            for name, tree in folders.items():
+                parts.update(_add_folder(name, tree, tar))
             manifest = Manifest(revision=HEAD, created_at=now(), parts=parts)
             _add_bytes(tar, _MANIFEST, msgspec.json.encode(manifest))
         with open(temporary, "rb") as file:
@@ -87,7 +101,9 @@ def backup(url: str, blobs: BlobStore | None, target: Path) -> Manifest:
     return manifest
 
 
-def restore(source: Path, url: str, blobs: BlobStore | None, *, force: bool = False) -> Manifest:
+def restore(
+    source: Path, url: str, blobs: BlobStore | None, *, force: bool = False, folders: Mapping[str, Path] = _NONE
+) -> Manifest:
     """Puts the backup ``source`` into the store at ``url`` and its blobs into ``blobs``, all or nothing.
 
     Everything is checked before anything is written.
@@ -97,6 +113,7 @@ def restore(source: Path, url: str, blobs: BlobStore | None, *, force: bool = Fa
         url: a new or empty store, on either back end.
         blobs: where blobs go.
         force: replace what the store holds.
+        folders: where the further folders of the backup go, by name.
 
     Raises:
         NotFoundError: ``source`` is not there.
@@ -109,6 +126,7 @@ def restore(source: Path, url: str, blobs: BlobStore | None, *, force: bool = Fa
         raise NotFoundError(f"there is no backup {source}")
     with _disk(source), _readable(source) as tar:
         manifest = _check(tar, source)
+        _check_folders(manifest, source, folders)
         has_blobs = any(name.startswith("blobs/") for name in manifest.parts)
         if has_blobs and blobs is None:
             raise ConflictError(f"{source} holds blobs; say into which folder they go")
@@ -119,6 +137,7 @@ def restore(source: Path, url: str, blobs: BlobStore | None, *, force: bool = Fa
                 _make_empty(connection, connections.place.name, force)
                 if blobs is not None:
                     _restore_blobs(tar, manifest, blobs)
+                _restore_folders(tar, manifest, source, folders)
                 for kind, table in TABLES.items():
                     _restore_table(connection, tar, source, kind)
                     _set_sequence(connection, table.name)
@@ -178,6 +197,17 @@ def _add_blobs(blobs: BlobStore, tar: tarfile.TarFile) -> Iterator[tuple[str, Pa
         yield f"blobs/{address}", Part(sha256=address, num_bytes=len(data))
 
 
+def _add_folder(name: str, tree: Path, tar: tarfile.TarFile) -> Iterator[tuple[str, Part]]:
+    """Adds the plain files of a folder; what is being written there has a name that starts with a dot."""
+    for path in sorted(tree.rglob("*")):
+        relative = path.relative_to(tree)
+        if path.is_file() and not path.is_symlink() and not any(part.startswith(".") for part in relative.parts):
+            data = path.read_bytes()
+            part_name = f"folders/{name}/{relative.as_posix()}"
+            _add_bytes(tar, part_name, data)
+            yield part_name, Part(sha256=hashlib.sha256(data).hexdigest(), num_bytes=len(data))
+
+
 def _member(name: str, num_bytes: int) -> tarfile.TarInfo:
     member = tarfile.TarInfo(name)
     member.size = num_bytes
@@ -205,7 +235,7 @@ def _check(tar: tarfile.TarFile, source: Path) -> Manifest:
         odd = sorted((given | wanted | {_MANIFEST}) ^ set(members)) or sorted(wanted - given)
         raise CorruptError(f"{source} and its manifest do not agree on {', '.join(map(repr, odd[:5]))}")
     for name, part in manifest.parts.items():
-        if name not in wanted and name != f"blobs/{part.sha256}":
+        if name not in wanted and name != f"blobs/{part.sha256}" and not _FOLDER_FILE.fullmatch(name):
             raise CorruptError(f"{source} holds {name!r}, which no backup has")
         if _checksum(_open(tar, name, source)) != part.sha256:
             raise CorruptError(f"{name} in {source} is damaged: its checksum is not the one in the manifest")
@@ -253,6 +283,19 @@ def _restore_blobs(tar: tarfile.TarFile, manifest: Manifest, blobs: BlobStore) -
     for name in manifest.parts:
         if name.startswith("blobs/"):
             blobs.put(_open(tar, name, blobs.folder).read())
+
+
+def _check_folders(manifest: Manifest, source: Path, folders: Mapping[str, Path]) -> None:
+    unplaced = {name.split("/")[1] for name in manifest.parts if name.startswith("folders/")} - folders.keys()
+    if unplaced:
+        raise ConflictError(f"{source} holds the folders {', '.join(sorted(unplaced))}; say where they go")
+
+
+def _restore_folders(tar: tarfile.TarFile, manifest: Manifest, source: Path, folders: Mapping[str, Path]) -> None:
+    for name in manifest.parts:
+        if name.startswith("folders/"):
+            _, folder, relative = name.split("/", 2)
+            write_file(folders[folder] / relative, _open(tar, name, source).read())
 
 
 def _restore_table(connection: Connection, tar: tarfile.TarFile, source: Path, kind: type[Record]) -> None:

@@ -32,7 +32,7 @@ class BlobStore:
         target = self.path(address)
         try:
             if not target.exists():
-                _write(target, data)
+                write_file(target, data)
         except OSError as error:
             raise from_disk(error, str(self.folder)) from error
         return address
@@ -75,7 +75,7 @@ class BlobStore:
                 yield path.name
 
 
-def _write(target: Path, data: bytes) -> None:
+def write_file(target: Path, data: bytes) -> None:
     """Writes ``data`` so that ``target`` has all of it or is not there, also after a power cut."""
     if not target.parent.is_dir():
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,5 @@
+"""``python -m learnloop`` is the command ``learnloop``."""
+
+from learnloop.cli.main import main
+
+main()
