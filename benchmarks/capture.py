@@ -42,11 +42,27 @@ def run(options: Options) -> list[Row]:
             except PeerError as error:
                 problem, peers = f"not measured: {error}", []
     return [
-        _row("added to the caller per span (cpu time)", "span_us", "us", ours, peers, problem, Goal(of="value", relation="<=", bound=20)),
+        _row(
+            "added to the caller per span (cpu time)",
+            "span_us",
+            "us",
+            ours,
+            peers,
+            problem,
+            Goal(of="value", relation="<=", bound=20),
+        ),
         _row("added to a traced call (cpu time)", "call_us", "us", ours, peers, problem, None),
-        _row("durable spans (wall time)", "durable_per_second", "1/s", ours, peers, problem, Goal(of="value", relation=">=", bound=20_000)),
+        _row(
+            "durable spans (wall time)",
+            "durable_per_second",
+            "1/s",
+            ours,
+            peers,
+            problem,
+            Goal(of="value", relation=">=", bound=20_000),
+        ),
         _row("durable spans, whole process (cpu time)", "durable_cpu_us", "us/span", ours, peers, problem, None),
-    ]  # fmt: skip
+    ]
 
 
 def _task() -> dict[str, int]:

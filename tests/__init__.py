@@ -1,0 +1,1 @@
+"""The tests mirror the source; ``contracts`` holds the suites that every implementation runs."""

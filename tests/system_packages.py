@@ -12,8 +12,8 @@ import sys
 from collections.abc import Mapping
 
 PROGRAMS: Mapping[str, str] = {"bwrap": "bubblewrap", "chromium": "chromium", "unshare": "util-linux", "mount": "mount"}
-"""The package that each program comes from. bubblewrap: the sandbox; chromium: the dashboard; util-linux and mount: full
-and read-only disks."""
+"""The package that each program comes from. bubblewrap: the sandbox; chromium: the dashboard; util-linux and mount:
+full and read-only disks."""
 
 
 def missing_packages() -> list[str]:

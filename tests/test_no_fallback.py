@@ -30,10 +30,11 @@ BROAD_HANDLERS = {
 
 CONSTANT_HANDLERS = {
     "cli/main.py: run": "the exit code that each kind of error has; the error itself was printed",
+    "registry/folders.py: _is_whole": "a version that cannot be read is not whole; that is the question it answers",
     "traces/exchange.py: _read": "the bad line is counted and reported with its number",
     "demo/files.py: _fits": "other people's files come and go; one that cannot be read is no candidate",
     "demo/files.py: _read": "as above; an empty content is left out of the stream",
-    "traces/instrument.py: _positional_names": "a builtin that does not tell its parameters: all arguments go to 'args'",
+    "traces/instrument.py: _positional_names": "a builtin does not tell its parameters: all arguments go to 'args'",
 }
 """Where a narrow handler returns a constant, and why that is the true result."""
 

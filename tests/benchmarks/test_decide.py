@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from benchmarks import decide
 from benchmarks.__main__ import main
 from benchmarks.peers import PeerError
 from benchmarks.vowpal_wabbit import play
-
-from benchmarks import decide
 from learnloop.testing.problems import ACTIONS, expected_rewards
 
 

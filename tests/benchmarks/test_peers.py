@@ -7,9 +7,9 @@ import venv
 from pathlib import Path
 
 import pytest
-from benchmarks.peers import PeerError, peer_python, run_peer
 
 from benchmarks import peers
+from benchmarks.peers import PeerError, peer_python, run_peer
 
 
 def test_a_peer_answers_in_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

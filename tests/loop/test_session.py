@@ -123,7 +123,7 @@ def test_wrong_choices_are_refused_and_recorded_nowhere(loop: Loop) -> None:
     loop.choose("p", ["a", "b"], {"x": 1.0, "kind": "t"})
     with pytest.raises(ContextError, match="'x'"):
         loop.choose("p", ["a", "b"], {"kind": "t"})
-    with pytest.raises(ContextError, match="'x'.*'many'"):
+    with pytest.raises(ContextError, match=r"'x'.*'many'"):
         loop.choose("p", ["a", "b"], {"x": "many", "kind": "t"})
     with pytest.raises(ContextError, match="nan"):
         loop.choose("p", ["a", "b"], {"x": math.nan, "kind": "t"})
@@ -141,7 +141,7 @@ def test_declared_policy(loop: Loop) -> None:
     assert loop._points["p"].bandit.tag == "linucb"
     with pytest.raises(ConflictError, match="in use already"):
         loop.policy("p")
-    with pytest.raises(UsageError, match="'nothing'.*'squarecb', 'linucb', 'thompson'"):
+    with pytest.raises(UsageError, match=r"'nothing'.*'squarecb', 'linucb', 'thompson'"):
         loop.policy("q", algorithm="nothing")
     with pytest.raises(UsageError, match="gamma"):
         loop.policy("q", gamma=1)

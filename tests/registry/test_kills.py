@@ -108,7 +108,7 @@ print(json.dumps({"kills": kills}))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("action", "stride", "least"), [("register", 2, 90), ("prune", 6, 10)])
+@pytest.mark.parametrize(("action", "stride", "least"), [("register", 4, 45), ("prune", 6, 10)])
 def test_a_kill_at_any_line_leaves_whole_versions(tmp_path: Path, action: str, stride: int, least: int) -> None:
     done = subprocess.run(
         [sys.executable, "-c", DRIVER, str(tmp_path), action, "1", str(stride)],

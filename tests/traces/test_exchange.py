@@ -17,17 +17,36 @@ from learnloop.store import Store
 from learnloop.traces import export_records, import_file
 
 GOALS = [
-    {"timestamp": "2026-01-01T10:00:01Z", "goal": "clean", "action": "ls", "result": {"success": True, "output": "a", "execution_time_ms": 500}},
-    {"timestamp": "2026-01-01T10:00:02+00:00", "goal": "clean", "action": "rm", "result": {"success": False, "error": "denied"}, "metadata": {"pid": 7}},
+    {
+        "timestamp": "2026-01-01T10:00:01Z",
+        "goal": "clean",
+        "action": "ls",
+        "result": {"success": True, "output": "a", "execution_time_ms": 500},
+    },
+    {
+        "timestamp": "2026-01-01T10:00:02+00:00",
+        "goal": "clean",
+        "action": "rm",
+        "result": {"success": False, "error": "denied"},
+        "metadata": {"pid": 7},
+    },
     {"timestamp": "2026-01-01T10:00:03Z", "goal": "build", "action": "make", "result": {"success": True}},
     {"timestamp": "2026-01-01T10:00:04Z", "goal": "clean", "action": "ls", "result": {"success": True}},
     {"timestamp": "2026-01-01T10:00:04Z", "goal": "clean", "action": "ls", "result": {"success": True}},
-]  # fmt: skip
+]
 
 RAG = {
-    "trace_id": "r1", "timestamp": "2026-01-01T10:00:00Z", "prompt": "how many?", "intent": "count", "model_used": "m",
-    "tool_executed": "sql", "rag_used": True, "conditions_evaluated": ["a"], "success": True, "duration_ms": 40,
-}  # fmt: skip
+    "trace_id": "r1",
+    "timestamp": "2026-01-01T10:00:00Z",
+    "prompt": "how many?",
+    "intent": "count",
+    "model_used": "m",
+    "tool_executed": "sql",
+    "rag_used": True,
+    "conditions_evaluated": ["a"],
+    "success": True,
+    "duration_ms": 40,
+}
 
 
 @pytest.fixture
@@ -167,7 +186,7 @@ def test_unknown_formats_say_what_is_known(store: Store, tmp_path: Path) -> None
     path = write_lines(tmp_path / "x.jsonl", [{"a": 1}])
     with pytest.raises(FormatError, match=r"'a'.*learnloop: .*goal: .*rag: "):
         import_file(store, path, agent_id="shell")
-    with pytest.raises(FormatError, match="'nothing'.*'learnloop', 'goal', 'rag'"):
+    with pytest.raises(FormatError, match=r"'nothing'.*'learnloop', 'goal', 'rag'"):
         import_file(store, path, agent_id="shell", format_name="nothing")
     with pytest.raises(NotFoundError, match="no file"):
         import_file(store, tmp_path / "absent", agent_id="shell")
@@ -186,11 +205,47 @@ def moment(second: int) -> datetime:
 def own_records(agent: str = "a") -> list[Record]:
     return [
         Task(task_id=f"t-{agent}", created_at=moment(0), metadata={"k": [1, None, "ü"]}),
-        Episode(episode_id=f"e-{agent}", trace_id="t", agent_id=agent, task_id=f"t-{agent}", status=EpisodeStatus.COMPLETED, started_at=moment(1)),
-        Span(span_id=f"s-{agent}", trace_id="t", episode_id=f"e-{agent}", parent_id=None, operation="chat", name="m", status="ok", started_at=moment(1), ended_at=moment(2)),
-        Decision(decision_id=f"d-{agent}", episode_id=f"e-{agent}", agent_id=agent, policy="p", algorithm=None, context={"x": 1.5}, actions=["l", "r"], action="l", propensity=0.25, created_at=moment(2)),
-        Reward(reward_id=f"r-{agent}", episode_id=None, decision_id=f"d-{agent}", name="n", value=None, reason="late", created_at=moment(3)),
-    ]  # fmt: skip
+        Episode(
+            episode_id=f"e-{agent}",
+            trace_id="t",
+            agent_id=agent,
+            task_id=f"t-{agent}",
+            status=EpisodeStatus.COMPLETED,
+            started_at=moment(1),
+        ),
+        Span(
+            span_id=f"s-{agent}",
+            trace_id="t",
+            episode_id=f"e-{agent}",
+            parent_id=None,
+            operation="chat",
+            name="m",
+            status="ok",
+            started_at=moment(1),
+            ended_at=moment(2),
+        ),
+        Decision(
+            decision_id=f"d-{agent}",
+            episode_id=f"e-{agent}",
+            agent_id=agent,
+            policy="p",
+            algorithm=None,
+            context={"x": 1.5},
+            actions=["l", "r"],
+            action="l",
+            propensity=0.25,
+            created_at=moment(2),
+        ),
+        Reward(
+            reward_id=f"r-{agent}",
+            episode_id=None,
+            decision_id=f"d-{agent}",
+            name="n",
+            value=None,
+            reason="late",
+            created_at=moment(3),
+        ),
+    ]
 
 
 def test_export_and_import_give_the_same_records(store: Store, tmp_path: Path) -> None:

@@ -43,7 +43,8 @@ def init(ctx: click.Context, folder: Path, as_json: bool) -> None:
     with Workspace(find_settings(home, ctx.obj["database"]), create=True) as workspace:
         found = workspace.settings
         if as_json:
-            print_json("learnloop.init/v1", home=str(found.home), database=found.shown_database, settings=str(settings_file))
+            paths = {"home": str(found.home), "settings": str(settings_file)}
+            print_json("learnloop.init/v1", database=found.shown_database, **paths)
             return
         click.echo(f"Store:    {found.shown_database}")
         click.echo(f"Settings: {settings_file}")

@@ -1,0 +1,91 @@
+"""The main job on this machine's real files: it learns in 5 of 5 seeds, and never where nothing can be learned."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from learnloop.algorithms import load_policy
+from learnloop.core.records import Decision, Episode, Event, Reward, Span, Verdict
+from learnloop.demo.job import BEST_FIXED, DemoResult, run_job
+from learnloop.demo.packing import CODECS
+from learnloop.loop import Loop, evaluate
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("made")
+
+
+def run(home: Path, made: Path, seed: int, **options: Any) -> DemoResult:
+    with Loop("packer", home=home, seed=seed) as loop:
+        return run_job(loop, made, seed=seed, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_it_learns(seed: int, tmp_path: Path, made: Path) -> None:
+    result = run(tmp_path, made, seed)
+    assert result.verification.verdict is Verdict.LEARNED, result.verification.reasons
+    assert result.p_value is not None
+    assert result.p_value <= 0.05
+    figures = result.summary()
+    assert figures["best_fixed_reward"] < figures["learned_reward"] <= figures["optimum_reward"]
+    assert figures["random_reward"] < figures["best_fixed_reward"]
+    assert figures["policy_version"] == "packer.codec@1"
+    assert result.seconds < 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_shuffled_rewards_teach_nothing(seed: int, tmp_path: Path, made: Path) -> None:
+    with Loop("packer", home=tmp_path, seed=seed) as loop:
+        result = run_job(loop, made, seed=seed, shuffle_rewards=True)
+        assert result.verification.verdict is Verdict.NO_SIGNAL, result.verification.reasons
+        assert result.version is None
+        assert loop.workspace.registry.versions() == []
+
+
+@pytest.mark.slow
+def test_all_of_it_is_recorded_and_can_be_evaluated_again(tmp_path: Path, made: Path) -> None:
+    with Loop("packer", home=tmp_path, seed=7) as loop:
+        result = run_job(loop, made, seed=7)
+        store = loop.workspace.store
+        assert store.count(Decision) == store.count(Episode) == len(result.training_rewards) == 1000
+        assert store.count(Span) == 2000
+        assert store.count(Reward) == 2000
+        assert all(decision.propensity for decision in store.iterate(Decision))
+        assert store.count(Event, where={"kind": "policy.registered"}) == 1
+        counters = loop.counters()
+        assert (counters.num_dropped, counters.num_failed) == (0, 0)
+        version, comparison = evaluate(loop.workspace, "packer.codec", "best-fixed")
+        assert version == result.version
+        assert comparison.mean == pytest.approx(result.arm("trained"))
+        assert comparison.baseline_mean == pytest.approx(result.arm(BEST_FIXED))
+        policy = load_policy(loop.workspace.registry.load(version))
+        chances = policy.probabilities({"size": 9000, "kind": "random", "entropy": 7.9, "probe": -0.01}, list(CODECS))
+        assert dict(zip(CODECS, chances, strict=True))["store"] == 1.0
+
+
+@pytest.mark.slow
+def test_the_command_prints_its_schema_and_exits_7_without_signal(tmp_path: Path) -> None:
+    environment = {**os.environ, "LEARNLOOP_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "learnloop", "demo", "--json"]
+    learned = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert learned.returncode == 0, learned.stderr
+    assert json.loads(learned.stdout).keys() == {
+        "schema", "verdict", "learned_reward", "best_fixed_reward", "random_reward", "optimum_reward", "p_value",
+        "seconds", "policy_version",
+    }  # fmt: skip
+    shuffled = subprocess.run(
+        [*command, "--shuffle-rewards"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert shuffled.returncode == 7
+    assert json.loads(shuffled.stdout)["verdict"] == "no_signal"
+    assert json.loads(shuffled.stdout)["policy_version"] is None
