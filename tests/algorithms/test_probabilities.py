@@ -56,6 +56,13 @@ def test_squarecb_is_inverse_gap_weighting(means: list[float], num_updates: int)
     assert p[best] >= 1 / len(means) - 1e-12
 
 
+def test_squarecb_s_epsilon_is_shared_by_the_allowed_actions() -> None:
+    config = SquareCBConfig(gamma_scale=1e6, gamma_exponent=0.0, epsilon=0.3)
+    allowed = np.array([True, False, True, True])
+    p = squarecb_probabilities(np.array([0.0, 9.0, 5.0, 1.0]), None, allowed, 7, config, np.random.default_rng(0))
+    assert p == pytest.approx([0.1, 0.0, 0.8, 0.1], abs=1e-6)
+
+
 def test_squarecb_counts_only_allowed_actions() -> None:
     config = SquareCBConfig(gamma_scale=1.0, gamma_exponent=0.0)
     allowed = np.array([False, True, True])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from learnloop.algorithms import build_config
-from learnloop.core.errors import ActionError, ContextError
+from learnloop.core.errors import ActionError, ContextError, CorruptError
 from learnloop.core.ids import new_id
 from learnloop.core.records import Decision, ModelCheckpoint, Reward
 from learnloop.decisions import DecisionPoint
@@ -97,6 +97,28 @@ def test_a_checkpoint_and_what_came_after_give_the_same_state(store: Store) -> N
     store.flush()
     assert state(open_point(store)) == state(point)
     assert store.count(ModelCheckpoint) == 1
+
+
+def test_old_checkpoints_are_removed_with_their_blobs(store: Store) -> None:
+    point = open_point(store)
+    for seed in range(5):
+        run(point, store, 12, seed=seed)
+        point.checkpoint()
+    assert store.count(ModelCheckpoint) == 2
+    assert store.blobs is not None
+    assert len(list(store.blobs.addresses())) == 2
+    assert state(open_point(store)) == state(point)
+
+
+def test_a_damaged_checkpoint_is_refused(store: Store) -> None:
+    point = open_point(store)
+    run(point, store, 12)
+    record = point.checkpoint()
+    assert record is not None
+    assert store.blobs is not None
+    store.blobs.path(record.checkpoint_path).write_bytes(b"other bytes")
+    with pytest.raises(CorruptError, match="damaged"):
+        open_point(store)
 
 
 def test_a_checkpoint_without_news_is_not_made(store: Store) -> None:

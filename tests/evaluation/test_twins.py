@@ -73,11 +73,20 @@ def test_rank_counts_ties_against_learning() -> None:
 def test_rank_breaks_a_tie_of_held_out_reward_by_the_pull_of_the_training_rewards() -> None:
     chosen = [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
     rewards = [[9.0, 1.0], [5.1, 4.9], [4.9, 5.1], [4.9, 5.1]]  # the first two chose alike, for unlike reasons
-    assert ranks([1.0, 1.0, 0.0, 0.0], chosen, rewards, 0.5) == (1 / 4, 1.0)
+    assert ranks([1.0, 1.0, 0.0, 0.0], chosen, rewards, 0.5) == (2 * 1 / 4, 1.0)
     assert ranks([1.0, 1.0, 0.0, 0.0], chosen, rewards, None) == (2 / 4, 4 / 4)
 
 
 def test_rank_of_one_that_went_against_its_rewards_is_worst() -> None:
     chosen = [[0.0, 1.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
     rewards = [[9.0, 1.0], [5.1, 4.9], [4.9, 5.1], [5.1, 4.9]]
-    assert ranks([0.0, 1.0, 0.5, 1.0], chosen, rewards, 0.5) == (1.0, 1 / 4)
+    assert ranks([0.0, 1.0, 0.5, 1.0], chosen, rewards, 0.5) == (1.0, 2 * 1 / 4)
+
+
+def test_rank_by_held_out_reward_alone_is_enough_where_the_pull_is_noise() -> None:
+    """One sample with a tiny propensity drowns the pull; an arm that earns by far the most is first all the same."""
+    chosen = [[0.0, 1.0], [1.0, 0.0], [1.0, 0.0], [1.0, 0.0]]
+    samples = [Sample("u0", {}, ["x", "y"], None, "x", 1e-4, 0.0), Sample("u1", {}, ["x", "y"], None, "x", 0.5, 0.0)]
+    rewards = np.array([[1.0, 2.0], [2.0, 1.0], [2.0, 1.0], [2.0, 1.0]])
+    found = rank_p_values(np.array([1.0, 0.1, 0.0, 0.1]), np.array(chosen), samples, rewards)
+    assert found.better == 2 * 1 / 4

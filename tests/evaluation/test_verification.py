@@ -118,11 +118,11 @@ def test_a_clear_signal_is_learned_and_reported() -> None:
     assert result.arms["random"].mean == pytest.approx(0.2, abs=0.2)
     assert result.arms["random"].mean < result.arms["trained"].mean
     assert (result.num_samples, result.num_training_units, result.num_units) == (300, 300, 100)
-    assert len(result.twin_means) == 20
+    assert len(result.twin_means) == 40
     assert np.mean(result.twin_means) == pytest.approx(result.arms["shuffled_twins"].mean)
     assert len(result.reasons) == 3
     assert len(result.replica_means) == 9
-    assert "p = 0.0476" in " ".join(result.reasons)
+    assert "p = 0.0488" in " ".join(result.reasons)
 
 
 def test_learned_from_a_log() -> None:
@@ -317,7 +317,7 @@ def test_a_log_that_says_too_little_is_inconclusive() -> None:
     result = verify_learning(Greedy(), make_samples(300, 0), make_log(300, 1))
     assert result.verdict is Verdict.INCONCLUSIVE
     assert result.reasons[0].startswith("the log says too little about 'trained': its 300 held-out decisions are worth")
-    assert "200 are needed" in result.reasons[0]
+    assert "100 are needed" in result.reasons[0]
     assert result.policy is not None
 
 
@@ -334,8 +334,8 @@ def test_wrong_propensities_are_inconclusive() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_twins": 18}, "num_twins is 18.*at least 19 are needed"),
-        ({"alpha": 0.01}, "at least 99 are needed"),
+        ({"num_twins": 38}, "num_twins is 38.*at least 39 are needed"),
+        ({"alpha": 0.01}, "at least 199 are needed"),
         ({"num_replicas": 0}, "num_replicas is 0"),
         ({"alpha": 0.0}, "alpha is 0.0"),
         ({"alpha": math.nan}, "alpha is nan"),
@@ -347,8 +347,8 @@ def test_options_that_make_a_verdict_impossible_are_refused(options: dict, messa
         verify_learning(Greedy(), make_samples(50, 0), make_table(50, 1), options=VerificationOptions(**options))
 
 
-def test_nineteen_twins_are_enough() -> None:
-    options = VerificationOptions(num_twins=19)
+def test_thirty_nine_twins_are_enough() -> None:
+    options = VerificationOptions(num_twins=39)
     result = verify_learning(Greedy(), make_samples(300, 0), make_table(100, 1), options=options)
     assert result.verdict is Verdict.LEARNED
 

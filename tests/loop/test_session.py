@@ -159,7 +159,6 @@ def simulate(loop: Loop, count: int, *, signal: bool = True) -> None:
 
 @pytest.mark.slow
 def test_prove_registers_what_learned(loop: Loop) -> None:
-    loop.policy("route", gamma_scale=1.0)
     simulate(loop, 1500)
     verification, version = loop.prove("route")
     assert verification.verdict is Verdict.LEARNED, verification.reasons

@@ -177,7 +177,7 @@ def test_any_context_encodes_finitely_and_the_same_after_a_round_trip(
     knots = x[encoder.columns["number"]][1:]
     assert knots.sum() == pytest.approx(1)
     assert (knots >= 0).all()
-    again = ContextEncoder.from_config(json.loads(json.dumps(encoder.to_config())))
+    again = ContextEncoder.from_config(json.loads(json.dumps(encoder.to_config(), sort_keys=True)))
     np.testing.assert_array_equal(again.encode(other), x)
     assert again.to_config() == encoder.to_config()
 
@@ -220,3 +220,12 @@ def test_encoding_costs_microseconds() -> None:
             encoder.encode(context)
         best = min(best, time.process_time() - start)
     assert best / len(contexts) < 60e-6  # measured: 7 µs; the bound leaves room for a busy machine
+
+
+def test_the_order_of_a_context_does_not_matter() -> None:
+    contexts: list[dict[str, float | str]] = [{"b": "x", "a": float(i)} for i in range(20)]
+    turned = [{"a": context["a"], "b": context["b"]} for context in contexts]
+    first = ContextEncoder.fit(ContextSchema.infer(contexts[0]), contexts)
+    second = ContextEncoder.fit(ContextSchema.infer(turned[0]), turned)
+    assert first.to_config() == second.to_config()
+    assert (first.encode(turned[3]) == second.encode(contexts[3])).all()

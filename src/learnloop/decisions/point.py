@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from safetensors.numpy import load, save
+from sqlalchemy import delete
 
 from learnloop.algorithms import ContextualBandit, Prepared, draw
 from learnloop.algorithms.contextual import AnyConfig
@@ -28,11 +29,14 @@ from learnloop.core.seeding import generator
 from learnloop.decisions.log import RewardParts, reward_total, rewards_of
 from learnloop.nn import ContextSchema
 from learnloop.store import Store
+from learnloop.store import schema as tables
 
 MAX_PENDING = 100_000
 """Decisions whose encoded context is kept in memory; older ones are read from the store when their reward comes."""
 CHECKPOINT_EVERY = 5_000
 """Learned rewards between two checkpoints."""
+KEPT_CHECKPOINTS = 2
+"""How many checkpoints of a point are kept; an older one is removed when a new one is durable."""
 _PAGE = 1_000
 
 
@@ -179,6 +183,7 @@ class DecisionPoint:
         )
         self._store.write([record])
         self._checkpointed_at = num_updates
+        self._remove_old_checkpoints()
         return record
 
     def _restore(self, config: AnyConfig) -> ContextualBandit | None:
@@ -193,6 +198,20 @@ class DecisionPoint:
             return None
         self._sequence = int(newest[0].performance_metrics["reward_sequence"])
         return bandit
+
+    def _remove_old_checkpoints(self) -> None:
+        """Keeps the newest checkpoints only: they are shortcuts, and each is as large as the learner."""
+        mine = {"agent_id": self.agent_id, "policy": self.name}
+        found = self._store.select(ModelCheckpoint, where=mine, limit=1_000, descending=True)
+        kept, old = found[:KEPT_CHECKPOINTS], found[KEPT_CHECKPOINTS:]
+        if not old:
+            return
+        table = tables.model_checkpoints
+        gone = delete(table).where(table.c.checkpoint_id.in_([each.checkpoint_id for each in old]))
+        self._store.run(lambda connection: connection.execute(gone).rowcount)
+        for address in {each.checkpoint_path for each in old} - {each.checkpoint_path for each in kept}:
+            if self._store.blobs is not None:
+                self._store.blobs.remove(address)
 
     def _generator(self, seed: int) -> np.random.Generator:
         """Returns the generator of this point; one that has learned before goes on in another stream."""

@@ -35,8 +35,8 @@ SHARES: Mapping[str, float] = {
 
 _NUM_RANDOM = 240
 _MIN_ARCHIVES = 200
-_MAX_PER_KIND = 4_000
-_MAX_ENTRIES = 60_000
+_MAX_PER_KIND = 2_000
+_MAX_ENTRIES = 40_000
 """Per root: a system with millions of files is looked at in part, always the same part."""
 
 _KINDS: Mapping[str, str] = {
@@ -75,9 +75,7 @@ def find_files(folder: Path) -> FileCatalogue:
     """
     by_kind: dict[str, list[Path]] = {kind: [] for kind in SHARES}
     for root in _roots():
-        for path, kind in _walk(root):
-            if len(by_kind[kind]) < _MAX_PER_KIND:
-                by_kind[kind].append(path)
+        _walk(root, by_kind)
     by_kind["random"] = _random_files(folder / "random")
     if len(by_kind["archive"]) < _MIN_ARCHIVES:
         by_kind["archive"] += _archives(folder / "archives", by_kind["text"][:_MIN_ARCHIVES])
@@ -125,7 +123,8 @@ def _roots() -> list[Path]:
     return found
 
 
-def _walk(root: Path) -> Iterator[tuple[Path, str]]:
+def _walk(root: Path, by_kind: dict[str, list[Path]]) -> None:
+    """Adds the files below ``root`` that fit; a kind that is full is not looked at any more."""
     num_entries = 0
     for folder, folders, names in os.walk(root):
         folders.sort()
@@ -133,23 +132,22 @@ def _walk(root: Path) -> Iterator[tuple[Path, str]]:
             num_entries += 1
             if num_entries > _MAX_ENTRIES:
                 return
-            path = Path(folder, name)
-            kind = _kind(path)
-            if kind and _fits(path):
-                yield path, kind
+            kind = _kind(folder, name)
+            if kind and len(by_kind[kind]) < _MAX_PER_KIND and _fits(os.path.join(folder, name)):
+                by_kind[kind].append(Path(folder, name))
 
 
-def _kind(path: Path) -> str | None:
-    suffix = os.path.splitext(path.name)[1].lower()
+def _kind(folder: str, name: str) -> str | None:
+    suffix = os.path.splitext(name)[1].lower()
     if suffix in _KINDS:
         return _KINDS[suffix]
-    in_program_folder = path.parent.name in {"bin", "lib", "x86_64-linux-gnu", "aarch64-linux-gnu"}
-    return "binary" if in_program_folder and (not suffix or ".so." in path.name) else None
+    in_program_folder = os.path.basename(folder) in {"bin", "lib", "x86_64-linux-gnu", "aarch64-linux-gnu"}
+    return "binary" if in_program_folder and (not suffix or ".so." in name) else None
 
 
-def _fits(path: Path) -> bool:
+def _fits(path: str | Path) -> bool:
     try:
-        state = path.lstat()
+        state = os.lstat(path)
     except OSError:
         return False
     return stat.S_ISREG(state.st_mode) and MIN_BYTES <= state.st_size <= MAX_BYTES

@@ -77,19 +77,19 @@ class RewardShuffle:
 def rank_p_values(held_out_means: Floats, chosen: Floats, samples: Sequence[Sample], rewards: Floats) -> Ranks:
     """Returns where the first arm, the trained policy, ranks among all arms, the others being its shuffled twins.
 
-    An arm's score is the sum of two figures, each in standard deviations over all arms:
+    It is ranked twice, by what arms earn on the held-out units, and by the sum of that and of the pull: how much more
+    often than the average arm an arm chooses what its own training rewards speak for,
+    mean_i (r_i - mean r) (pi(a_i | x_i) - average pi(a_i | x_i)) / p_i, each in standard deviations over all arms.
 
-    - what its policy earns on the held-out units;
-    - how much more often than the average arm it chooses what its own training rewards speak for:
-      mean_i (r_i - mean r) (pi(a_i | x_i) - average pi(a_i | x_i)) / p_i.
+    Held-out reward alone cannot tell an arm that learned the best of few actions from a twin that hit upon it, however
+    strong the evidence in the samples was. The pull can, but it drowns in noise where contexts matter more than
+    actions, or where a log became so sure of itself that few samples carry all the weight; there an arm that learned is
+    alone at the top of held-out reward. So the smaller p-value counts, doubled for having had two chances (Bonferroni).
+    Without propensities there is no pull, and held-out reward decides alone.
 
-    The first alone cannot tell an arm that learned the best of few actions from a twin that hit upon it, however strong
-    the evidence in the samples was; the second alone cannot tell learning from memorising. A trainer that ignores
-    rewards makes equal arms, whose scores are all 0. Without propensities the second is left out, at the price of
-    power: in a log whose choices followed earlier rewards it would favour the true order of the rewards.
-
-    Both figures treat all arms alike, so when rewards say nothing about actions the scores are exchangeable and the
-    rank of the first is uniform, whatever the score: p = (1 + number of twins at or above it) / number of arms.
+    A trainer that ignores rewards makes equal arms, whose scores are all 0. Both figures treat all arms alike, so when
+    rewards say nothing about actions the scores are exchangeable and each rank of the first is uniform:
+    p = (1 + number of twins at or above it) / number of arms.
 
     Source: Hemerik & Goeman 2018, Exact testing with random permutations, theorem 2 (any statistic, the identity
     included).
@@ -100,17 +100,23 @@ def rank_p_values(held_out_means: Floats, chosen: Floats, samples: Sequence[Samp
         samples: the training samples, for their propensities.
         rewards: what each arm was trained on, shape ``(num_arms, num_samples)``.
     """
-    score = _standardised(held_out_means, float(np.max(np.abs(held_out_means))))
-    follows = False
-    if has_propensities(samples):
-        weights = 1 / np.array([sample.propensity for sample in samples], dtype=np.float64)
-        pull = weights * (rewards - rewards.mean(axis=1, keepdims=True))
-        association = np.mean(pull * (chosen - chosen.mean(axis=0)), axis=1)
-        score = score + _standardised(association, float(np.mean(np.abs(pull))))
-        follows = bool(association[0] > 0)
+    held_out = _standardised(held_out_means, float(np.max(np.abs(held_out_means))))
+    better, worse = _rank(held_out)
+    if not has_propensities(samples):
+        return Ranks(better, worse)
+    weights = 1 / np.array([sample.propensity for sample in samples], dtype=np.float64)
+    pull = weights * (rewards - rewards.mean(axis=1, keepdims=True))
+    association = np.mean(pull * (chosen - chosen.mean(axis=0)), axis=1)
+    pulled_better, pulled_worse = _rank(held_out + _standardised(association, float(np.mean(np.abs(pull)))))
+    follows = bool(association[0] > 0)
+    return Ranks(min(1.0, 2 * min(better, pulled_better)), 1.0 if follows else min(1.0, 2 * min(worse, pulled_worse)))
+
+
+def _rank(score: Floats) -> Ranks:
+    """Returns the p-values of the first score among all; a tie counts against it."""
     better = float(1 + np.sum(score[1:] >= score[0] - _SAME)) / score.size
     worse = float(1 + np.sum(score[1:] <= score[0] + _SAME)) / score.size
-    return Ranks(better, 1.0 if follows else worse)
+    return Ranks(better, worse)
 
 
 def has_propensities(samples: Sequence[Sample]) -> bool:

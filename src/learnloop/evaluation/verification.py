@@ -8,9 +8,9 @@ test of its own:
    Alone it proves nothing about learning: a policy trained on noise prefers some action, actions differ in worth, and
    with enough held-out units a lucky preference beats random "significantly" about half of the time.
 2. *The training rewards say nothing about actions.* Against twins: the same trainer on the same samples with rewards
-   permuted across units. p = (1 + number of twins at least as good) / (num_twins + 1) is the randomisation test at the
-   level of training: under this null the trained policy is one more twin, and p is valid whatever the held-out set.
-   "Good" is held-out reward together with the pull of the training rewards (``rank_p_values`` says how and why).
+   permuted across units. The rank of the trained policy among them is the randomisation test at the level of
+   training: under this null it is one more twin, and p is valid whatever the held-out set. It is ranked by held-out
+   reward, and by that together with the pull of the training rewards (``rank_p_values`` says how and why).
 3. *The trainer does not follow the rewards*, and what it makes is good or bad by chance, as with a gradient of noise.
    Against the same twins: replicas, trained on resampled units with their true rewards. Under this null replicas,
    twins and the trained policy are drawn alike, and a two-sample permutation test of their held-out rewards is exact.
@@ -56,8 +56,8 @@ class VerificationOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Of the training (the twins train with the same), the permutations and the sign flips."""
     alpha: float = 0.05
     """The highest p-value that counts, and the largest probability of a false ``learned``."""
-    num_twins: int = 20
-    """How many shuffled twins are trained; p against them is at least 1 / (num_twins + 1)."""
+    num_twins: int = 40
+    """How many shuffled twins are trained; p against them is at least 2 / (num_twins + 1)."""
     num_replicas: int = 9
     """How many times it is trained again on resampled units with their true rewards."""
     num_permutations: int = 10_000
@@ -66,8 +66,9 @@ class VerificationOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Fewer held-out units, or training units that can trade rewards, end ``inconclusive``."""
     baselines: Mapping[str, Policy] = {}
     """Further policies that must be beaten, by name, such as the champion or an untrained copy."""
-    min_effective_sample_size: float = 200.0
-    """Where held-out tasks are a log: a policy that the log says less about ends ``inconclusive``."""
+    min_effective_sample_size: float = 100.0
+    """Where held-out tasks are a log: a trained policy that the log says less about ends ``inconclusive``. Of random
+    and the baselines it need only say ``min_units``: an agent that learns well rarely does what they would do."""
 
 
 class Arm(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,8 +186,8 @@ def verify_learning(
 def _check_options(options: VerificationOptions) -> None:
     if not 0 < options.alpha < 1:
         raise UsageError(f"alpha is {options.alpha}; it must lie between 0 and 1, such as 0.05")
-    if options.num_twins < 1 or 1 / (options.num_twins + 1) > options.alpha:
-        needed = int(np.ceil(1 / options.alpha - 1e-9)) - 1
+    needed = int(np.ceil(2 / options.alpha - 1e-9)) - 1
+    if options.num_twins < needed:
         raise UsageError(
             f"num_twins is {options.num_twins}: p against the twins could never be at most {options.alpha}; "
             f"at least {needed} are needed"
@@ -255,15 +256,17 @@ def _overlaps(policy: Policy, others: Mapping[str, Policy], held_out: HeldOut) -
 def _lack_of_overlap(overlaps: Mapping[str, Overlap], options: VerificationOptions) -> list[str]:
     reasons = []
     for name, overlap in overlaps.items():
-        if overlap.effective_sample_size < options.min_effective_sample_size:
+        needed = options.min_effective_sample_size if name == TRAINED else float(options.min_units)
+        if overlap.effective_sample_size < needed:
             reasons.append(
                 f"the log says too little about {name!r}: its {overlap.num_samples} held-out decisions are worth "
-                f"{overlap.effective_sample_size:.1f} of its own; {options.min_effective_sample_size:g} are needed"
+                f"{overlap.effective_sample_size:.1f} of its own and {needed:g} are needed; log more, or explore "
+                "more (such as epsilon=0.1)"
             )
         elif overlap.mean_weight_z is None or abs(overlap.mean_weight_z) > _MAX_WEIGHT_Z:
             reasons.append(
-                f"the mean weight of {name!r} is {overlap.mean_weight:.3f} instead of about 1: logged propensities are "
-                "wrong, or it chooses actions that the log never tried"
+                f"the mean weight of {name!r} is {overlap.mean_weight:.3f} instead of about 1: the log hardly tried "
+                "what it chooses (explore more, such as epsilon=0.1), or logged propensities are wrong"
             )
     return reasons
 

@@ -80,7 +80,8 @@ class ContextEncoder:
             raise UsageError("an encoder is fitted on 0 contexts; give at least 1")
         for context in contexts:
             schema.validate(context)
-        features = {name: _settle(schema, name, contexts) for name in schema.features}
+        # Sorted: the order in which a caller happened to write a context is no part of what is learned.
+        features = {name: _settle(schema, name, contexts) for name in sorted(schema.features)}
         settled = ContextSchema(features=features)
         room = max(8, MAX_COLUMNS // max(1, len(features)))
         codecs: list[Codec] = []
@@ -177,7 +178,8 @@ def _check_state(state: _State) -> None:
         if pair.first != column or not 0 <= pair.left < pair.right < len(state.codecs):
             raise CorruptError(f"a stored context encoder has an interaction that does not fit: {pair}")
         column += state.codecs[pair.left].num_codes * state.codecs[pair.right].num_codes
-    if column != state.dimension or [codec.name for codec in state.codecs] != list(state.schema.features):
-        raise CorruptError(
-            f"a stored context encoder has {column} columns and says {state.dimension}, or other features"
-        )
+    if column != state.dimension:
+        raise CorruptError(f"a stored context encoder has {column} columns and says {state.dimension}")
+    names = [codec.name for codec in state.codecs]
+    if sorted(names) != sorted(state.schema.features):
+        raise CorruptError(f"a stored context encoder encodes {names} and its schema has {list(state.schema.features)}")

@@ -76,7 +76,7 @@ class ContextSchema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The features of a context and the kind of each."""
 
     features: dict[str, FeatureKind]
-    """Feature name -> kind, in the order of the encoded columns. May be empty: a bandit without context."""
+    """Feature name -> kind. May be empty: a bandit without context."""
     inferred: bool = False
     """Whether the kinds were read off the first context; then text-like categories become text at fitting."""
 

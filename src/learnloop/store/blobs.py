@@ -56,6 +56,19 @@ class BlobStore:
             raise CorruptError(f"{target} is damaged: its bytes do not have the checksum in its name; restore a backup")
         return data
 
+    def remove(self, address: str) -> None:
+        """Removes the blob at ``address``, if it is there. Nothing may refer to it any more.
+
+        Raises:
+            UsageError: ``address`` is no address.
+            StoreReadOnlyError: the folder cannot be written.
+        """
+        target = self.path(address)
+        try:
+            target.unlink(missing_ok=True)
+        except OSError as error:
+            raise from_disk(error, str(target)) from error
+
     def path(self, address: str) -> Path:
         """Returns where the blob lies or would lie.
 
