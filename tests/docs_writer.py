@@ -24,20 +24,21 @@ schema. Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 not allowed, 5 confl
 
 def commands() -> Iterator[tuple[str, click.Command, click.Context]]:
     """Yields every command with its full name and a context to format it in."""
-    root = click.Context(cli, info_name="learnloop", max_content_width=100, terminal_width=100)
+    settings = {"max_content_width": 100, "terminal_width": 100, "help_option_names": ["-h", "--help"]}
+    root = click.Context(cli, info_name="learnloop", **settings)
     yield "learnloop", cli, root
     for name in COMMANDS:
         command = cli.get_command(root, name)
         if command is None:
             raise LookupError(name)
-        context = click.Context(command, parent=root, info_name=name, max_content_width=100, terminal_width=100)
+        context = click.Context(command, parent=root, info_name=name, **settings)
         yield f"learnloop {name}", command, context
         if isinstance(command, click.Group):
             for child_name, child in command.commands.items():
                 yield (
                     f"learnloop {name} {child_name}",
                     child,
-                    click.Context(child, parent=context, info_name=child_name),
+                    click.Context(child, parent=context, info_name=child_name, **settings),
                 )
 
 

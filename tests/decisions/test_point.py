@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from learnloop.algorithms import build_config
-from learnloop.core.errors import ActionError, ContextError, CorruptError
+from learnloop.core.errors import ActionError, ContextError
 from learnloop.core.ids import new_id
 from learnloop.core.records import Decision, ModelCheckpoint, Reward
 from learnloop.decisions import DecisionPoint
@@ -110,15 +110,19 @@ def test_old_checkpoints_are_removed_with_their_blobs(store: Store) -> None:
     assert state(open_point(store)) == state(point)
 
 
-def test_a_damaged_checkpoint_is_refused(store: Store) -> None:
+@pytest.mark.parametrize("damage", [b"other bytes", b"", None])
+def test_a_damaged_checkpoint_is_said_and_the_log_is_learned_anew(store: Store, damage: bytes | None) -> None:
     point = open_point(store)
-    run(point, store, 12)
+    run(point, store, 30)
     record = point.checkpoint()
     assert record is not None
     assert store.blobs is not None
-    store.blobs.path(record.checkpoint_path).write_bytes(b"other bytes")
-    with pytest.raises(CorruptError, match="damaged"):
-        open_point(store)
+    path = store.blobs.path(record.checkpoint_path)
+    path.unlink() if damage is None else path.write_bytes(damage)
+    again = open_point(store)
+    assert again.damage is not None
+    assert "learned anew" in again.damage
+    assert state(again) == state(point)
 
 
 def test_a_checkpoint_without_news_is_not_made(store: Store) -> None:

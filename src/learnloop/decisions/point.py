@@ -21,7 +21,7 @@ from sqlalchemy import delete
 from learnloop.algorithms import ContextualBandit, Prepared, draw
 from learnloop.algorithms.contextual import AnyConfig
 from learnloop.core.clock import now
-from learnloop.core.errors import ContextError, CorruptError
+from learnloop.core.errors import ContextError, CorruptError, NotFoundError
 from learnloop.core.ids import new_id
 from learnloop.core.protocols import Context, PolicyArtifact
 from learnloop.core.records import Decision, ModelCheckpoint, Reward
@@ -78,6 +78,8 @@ class DecisionPoint:
         self.name = name
         self._store = store
         self._lock = threading.RLock()
+        self.damage: str | None = None
+        """Why the newest checkpoint could not be used; the state was then learned anew from the log."""
         self._sequence = 0
         self._pending: OrderedDict[str, _Pending] = OrderedDict()
         self._by_episode: dict[str, list[str]] = {}
@@ -193,7 +195,11 @@ class DecisionPoint:
         )
         if not newest or self._store.blobs is None:
             return None
-        bandit = ContextualBandit.from_artifact(_unpack(self._store.blobs.get(newest[0].checkpoint_path)))
+        try:
+            bandit = ContextualBandit.from_artifact(_unpack(self._store.blobs.get(newest[0].checkpoint_path)))
+        except (CorruptError, NotFoundError) as error:
+            self.damage = f"a checkpoint of {self.name} could not be used and the log was learned anew: {error}"
+            return None
         if bandit.config != config:
             return None
         self._sequence = int(newest[0].performance_metrics["reward_sequence"])

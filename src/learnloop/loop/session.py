@@ -276,8 +276,11 @@ class Loop:
             num_written=store.num_written,
             num_dropped=store.num_dropped,
             num_failed=store.num_failed + recorder.num_failures,
-            last_error=store.last_error or recorder.last_failure or self._background_error,
+            last_error=store.last_error or recorder.last_failure or self._background_error or self._damage(),
         )
+
+    def _damage(self) -> str | None:
+        return next((point.damage for point in list(self._points.values()) if point.damage), None)
 
     def close(self) -> None:
         """Saves what the policies have learned and closes the store; further records are dropped and counted."""
