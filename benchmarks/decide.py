@@ -12,6 +12,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Sequence
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from benchmarks.peers import PeerError, peer_python, run_peer
 from benchmarks.report import Goal, Options, Row, make_row
 from learnloop.algorithms import ContextualBandit, build_config, draw
+from learnloop.loop import Loop
 from learnloop.nn import ContextEncoder, ContextSchema
 from learnloop.testing.problems import ACTIONS, JobContext, RoutingProblem, expected_rewards
 
@@ -60,11 +62,13 @@ def run(options: Options) -> list[Row]:
     seeds = range(options.repetitions(published=20, quick=2))
     ours: dict[str, list[Played]] = {name: [] for name in ALGORITHMS}
     peers: dict[str, list[Played]] = {features: [] for features in PEERS}
+    logged: list[Played] = []
     problem: str | None = None
     for seed in seeds:  # in turn, so that a busy moment of the machine meets all of them
         recording = record(seed)
         for name in ALGORITHMS:
             ours[name].append(play(name, recording))
+        logged.append(play_logged(recording))
         if problem is None:
             try:
                 for features in PEERS:
@@ -72,7 +76,7 @@ def run(options: Options) -> list[Row]:
             except PeerError as error:
                 problem = f"not measured: {error}"
                 peers = {features: [] for features in PEERS}
-    return _rows(ours, peers, problem)
+    return [*_rows(ours, peers, problem), *_logged_rows(logged)]
 
 
 def record(seed: int) -> Recording:
@@ -98,6 +102,24 @@ def play(name: str, recording: Recording) -> Played:
         chances[index] = probabilities
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     return Played(np.vecdot(chances, recording.means).tolist(), wall, cpu)
+
+
+def play_logged(recording: Recording) -> Played:
+    """Returns how ``Loop`` fares, which also records each decision and each reward durably."""
+    rewards = recording.rewards.tolist()
+    expected = []
+    with TemporaryDirectory() as folder, Loop("bench", home=folder, seed=recording.seed) as loop:
+        wall, cpu = time.perf_counter(), time.process_time()
+        for index, context in enumerate(recording.contexts):
+            choice = loop.choose("route", ACTIONS, context)
+            loop.reward(choice, solved=rewards[index][choice.position])
+            expected.append(float(recording.means[index, choice.position]))
+        loop.flush()
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        counters = loop.counters()
+        if counters.num_dropped or counters.num_failed:
+            raise RuntimeError(f"{counters.num_dropped} records were dropped, {counters.num_failed} failed")
+    return Played(expected, wall, cpu)
 
 
 def play_peer(features: str, recording: Recording) -> Played:
@@ -183,6 +205,13 @@ def _rows(ours: dict[str, list[Played]], peers: dict[str, list[Played]], note: s
                     )
                 )
     return rows
+
+
+def _logged_rows(logged: Sequence[Played]) -> list[Row]:
+    return [
+        make_row(f"squarecb: Loop.choose + reward, both durable ({clock} time)", _rates(logged, clock), "1/s")
+        for clock in ("cpu", "wall")
+    ]
 
 
 def _peer_name(features: str) -> str:

@@ -24,14 +24,14 @@ from learnloop.core.clock import now
 from learnloop.core.errors import ContextError, CorruptError, NotFoundError
 from learnloop.core.ids import new_id
 from learnloop.core.protocols import Context, PolicyArtifact
-from learnloop.core.records import Decision, ModelCheckpoint, Reward
+from learnloop.core.records import Agent, Decision, ModelCheckpoint, Reward
 from learnloop.core.seeding import generator
 from learnloop.decisions.log import RewardParts, reward_total, rewards_of
 from learnloop.nn import ContextSchema
 from learnloop.store import Store
 from learnloop.store import schema as tables
 
-MAX_PENDING = 100_000
+MAX_PENDING = 20_000
 """Decisions whose encoded context is kept in memory; older ones are read from the store when their reward comes."""
 CHECKPOINT_EVERY = 5_000
 """Learned rewards between two checkpoints."""
@@ -183,7 +183,7 @@ class DecisionPoint:
             training_iteration=num_updates,
             created_at=now(),
         )
-        self._store.write([record])
+        self._store.write([Agent(agent_id=self.agent_id, created_at=record.created_at), record])
         self._checkpointed_at = num_updates
         self._remove_old_checkpoints()
         return record
@@ -238,6 +238,7 @@ class DecisionPoint:
         else:
             self.bandit.correct(pending.prepared, pending.action, total - pending.learned)
         pending.learned = total
+        pending.prepared = pending.prepared._replace(x=None)  # the vector is large; a correction encodes it again
 
     def _remember(self, decision: Decision, pending: _Pending) -> None:
         self._pending[decision.decision_id] = pending

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import math
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -402,6 +403,11 @@ def _checked(name: str, value: object) -> float | None:
 
 
 def _close_at_exit(reference: weakref.ref[Loop]) -> None:
+    """Closes a loop that its program left open; what cannot be saved is said on standard error, not raised."""
     loop = reference()
-    if loop is not None:
+    if loop is None:
+        return
+    try:
         loop.close()
+    except LearnloopError as error:
+        sys.stderr.write(f"learnloop: {loop.agent_id}: not all was saved: {error}\n")
