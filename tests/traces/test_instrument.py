@@ -13,17 +13,7 @@ import pytest
 from learnloop.core.errors import UsageError
 from learnloop.core.records import SpanStatus
 from learnloop.traces import Recorder, instrument
-from tests.traces.test_recorder import Sink
-
-
-@pytest.fixture
-def sink() -> Sink:
-    return Sink()
-
-
-@pytest.fixture
-def recorder(sink: Sink) -> Recorder:
-    return Recorder(sink, "agent")
+from tests.traces.sink import Sink
 
 
 @pytest.fixture

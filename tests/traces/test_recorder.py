@@ -10,35 +10,9 @@ from typing import Any
 import pytest
 
 from learnloop.core.errors import UsageError
-from learnloop.core.records import Episode, EpisodeStatus, Record, Span, SpanStatus
+from learnloop.core.records import EpisodeStatus, Record, SpanStatus
 from learnloop.traces import Recorder
-
-
-class Sink:
-    """Keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-
-    def __call__(self, record: Record) -> bool:
-        self.records.append(record)
-        return True
-
-    def spans(self) -> dict[str, Span]:
-        return {record.name: record for record in self.records if isinstance(record, Span)}
-
-    def episodes(self) -> list[Episode]:
-        return [record for record in self.records if isinstance(record, Episode)]
-
-
-@pytest.fixture
-def sink() -> Sink:
-    return Sink()
-
-
-@pytest.fixture
-def recorder(sink: Sink) -> Recorder:
-    return Recorder(sink, "agent")
+from tests.traces.sink import Sink
 
 
 def test_spans_nest_and_belong_to_the_episode(recorder: Recorder, sink: Sink) -> None:
