@@ -33,8 +33,9 @@ from learnloop.traces import ActiveEpisode, ActiveSpan, Recorder, instrument
 P = ParamSpec("P")
 R = TypeVar("R")
 
-EXIT_DRAIN_SECONDS = 5.0
-"""How long the end of the program waits for captured records to be written."""
+EXPLORATION_SHARE = 0.05
+"""The share of decisions that is drawn uniformly unless a policy is declared otherwise: what it costs keeps the log
+informative, so that what was learned can be proven from it."""
 
 
 class LoopCounters(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,6 +153,7 @@ class Loop:
         *,
         algorithm: str = "squarecb",
         features: Mapping[str, FeatureKind] | None = None,
+        epsilon: float = EXPLORATION_SHARE,
         **options: Any,
     ) -> DecisionPoint:
         """Declares how the policy ``name`` learns, before its first choice; ``choose`` alone takes the defaults.
@@ -161,6 +163,7 @@ class Loop:
             algorithm: ``squarecb``, ``linucb`` or ``thompson``.
             features: the kind of each context feature: ``number``, ``category`` or ``text``; found out from the first
                 contexts where None.
+            epsilon: the share of decisions that is drawn uniformly from the allowed actions.
             options: the algorithm's own, such as ``gamma_scale``.
 
         Raises:
@@ -168,7 +171,7 @@ class Loop:
             ConflictError: the policy was declared or used before.
         """
         check_name("a policy", name)
-        config = build_config(algorithm, **options)
+        config = build_config(algorithm, epsilon=epsilon, **options)
         schema = None if features is None else ContextSchema(features=dict(features))
         with self._points_lock:
             if name in self._points:
@@ -318,7 +321,7 @@ class Loop:
         with self._points_lock:
             if name not in self._points:
                 check_name("a policy", name)
-                self._open_point(name, build_config("squarecb"), None)
+                self._open_point(name, build_config("squarecb", epsilon=EXPLORATION_SHARE), None)
             return self._points[name]
 
     def _open_point(self, name: str, config: AnyConfig, schema: ContextSchema | None) -> DecisionPoint:
