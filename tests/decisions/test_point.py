@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from learnloop.algorithms import build_config
 from learnloop.core.errors import ActionError, ContextError
 from learnloop.core.ids import new_id
 from learnloop.core.records import Decision, ModelCheckpoint, Reward
-from learnloop.decisions import DecisionPoint
+from learnloop.decisions import DecisionPoint, declared_schema
 from learnloop.store import Store
 
 ACTIONS = ["left", "right", "up"]
@@ -75,7 +76,8 @@ def close_to(first: DecisionPoint, second: DecisionPoint) -> bool:
     """Whether both predict the same, to rounding, after the same number of updates."""
     one, two = first.bandit.to_artifact(), second.bandit.to_artifact()
     same = [one.config[name] == two.config[name] for name in ("num_updates", "actions", "warm_up")]
-    return all(same) and np.allclose(one.tensors["weights"], two.tensors["weights"], atol=1e-9)
+    weights = [artifact.tensors.get("weights", np.zeros(0)) for artifact in (one, two)]
+    return all(same) and np.allclose(*weights, atol=1e-9)
 
 
 def test_a_crash_loses_nothing_that_is_in_the_log(store: Store) -> None:
@@ -99,7 +101,8 @@ def test_a_checkpoint_and_what_came_after_give_the_same_state(store: Store) -> N
     assert store.count(ModelCheckpoint) == 1
 
 
-def test_old_checkpoints_are_removed_with_their_blobs(store: Store) -> None:
+def test_old_checkpoints_are_removed_with_their_blobs(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("learnloop.decisions.checkpoints.GRACE", timedelta(0))
     point = open_point(store)
     for seed in range(5):
         run(point, store, 12, seed=seed)
@@ -121,7 +124,7 @@ def test_a_damaged_checkpoint_is_said_and_the_log_is_learned_anew(store: Store, 
     path.unlink() if damage is None else path.write_bytes(damage)
     again = open_point(store)
     assert again.damage is not None
-    assert "learned anew" in again.damage
+    assert "the log was" in again.damage
     assert state(again) == state(point)
 
 
@@ -226,11 +229,197 @@ def test_old_decisions_are_forgotten_and_still_rewarded(store: Store, monkeypatc
     point = open_point(store)
     decisions = [choose(point, store, i / 10, f"e{i}") for i in range(12)]
     store.flush()
-    assert len(point._pending) == 5
-    assert len(point._by_episode) == 5
+    assert [point.knows(each.decision_id) for each in decisions] == [False] * 7 + [True] * 5
     give(point, store, reward_for(decisions[0].decision_id, 1.0))
     give(point, store, reward_for(None, 0.5, episode_id="e1"))
     assert point.bandit.num_updates == 2
+
+
+def test_what_was_forgotten_is_not_learned_twice(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decisions that were rewarded and then forgotten are read again at sync, with what was learned of them."""
+    monkeypatch.setattr("learnloop.decisions.point.MAX_PENDING", 5)
+    point = open_point(store)
+    for number in range(200):
+        decision = choose(point, store, number / 200)
+        if number % 10 == 0:
+            give(point, store, reward_for(decision.decision_id, 1.0, name="a"))
+            give(point, store, reward_for(decision.decision_id, 0.5, name="b"))
+    point.checkpoint()
+    assert point.bandit.num_updates == 20
+    assert open_point(store).bandit.num_updates == 20
+    assert close_to(point, DecisionPoint(store, "agent", "p", CONFIG, seed=1))
+
+
+def test_interleaved_episodes_are_forgotten_one_decision_at_a_time(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("learnloop.decisions.point.MAX_PENDING", 3)
+    point = open_point(store)
+    for number in range(10):
+        choose(point, store, number / 10, f"e{number % 2}")
+    for episode_id in ("e0", "e1"):
+        store.flush()
+        give(point, store, reward_for(None, 1.0, episode_id=episode_id))
+    assert point.bandit.num_updates == 10
+    point.checkpoint()
+    assert open_point(store).bandit.num_updates == 10
+
+
+def test_an_episode_of_which_a_part_is_in_memory_is_loaded_whole(store: Store) -> None:
+    point = open_point(store)
+    decisions = [choose(point, store, i / 10, "e") for i in range(4)]
+    store.flush()
+    again = open_point(store)
+    give(again, store, reward_for(decisions[0].decision_id, 1.0, name="own"))
+    give(again, store, reward_for(None, 0.5, episode_id="e"))
+    assert again.bandit.num_updates == 4
+
+
+def test_a_choice_after_its_episode_was_rewarded_learns_at_once(store: Store) -> None:
+    point = open_point(store)
+    choose(point, store, 0.1, "e")
+    give(point, store, reward_for(None, 0.5, episode_id="e"))
+    choose(point, store, 0.2, "e")
+    assert point.bandit.num_updates == 2
+    store.flush()
+    assert open_point(store).bandit.num_updates == 2
+
+
+@pytest.mark.parametrize("before", [0, 40])
+def test_two_processes_give_parts_to_one_decision(store: Store, before: int) -> None:
+    """In the warm-up and after it; both end with what the log says, and nothing is learned twice or not at all."""
+    first = open_point(store, seed=1)
+    run(first, store, before)
+    store.flush()
+    second = open_point(store, seed=2)
+    decision = choose(first, store, 0.5)
+    give(first, store, reward_for(decision.decision_id, 0.25, name="a"))
+    store.flush()
+    give(second, store, reward_for(decision.decision_id, 0.5, name="b"))
+    give(first, store, reward_for(decision.decision_id, 0.125, name="a"))
+    store.flush()
+    for point in (first, second):
+        point.sync()
+        assert point.bandit.num_updates == before + 1
+    third = open_point(store, seed=3)
+    assert close_to(first, second)
+    assert close_to(first, third)
+
+
+def test_the_last_part_in_the_log_counts_whoever_gave_it(store: Store) -> None:
+    first, second = open_point(store, seed=1), open_point(store, seed=2)
+    decision = choose(first, store, 0.5)
+    store.flush()
+    for point, value in ((first, 1.0), (second, 2.0), (first, 3.0), (second, 4.0)):
+        give(point, store, reward_for(decision.decision_id, value))
+        store.flush()
+    for point in (first, second):
+        point.sync()
+        assert [each["reward"] for each in point.bandit.to_artifact().config["warm_up"]] == [4.0]
+
+
+def test_a_context_that_is_changed_later_changes_nothing(store: Store) -> None:
+    point = open_point(store)
+    run(point, store, 20)
+    context = {"x": 0.5}
+    decision, _ = point.choose(ACTIONS, context, None)
+    store.offer(decision)
+    context["x"] = 0.9
+    context["y"] = 1.0
+    give(point, store, reward_for(decision.decision_id, 1.0, name="a"))
+    give(point, store, reward_for(decision.decision_id, 5.0, name="b"))
+    store.flush()
+    assert close_to(point, open_point(store))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.float64(0.5),
+        np.float32(0.5),
+        np.int64(3),
+        np.bool_(True),
+        Fraction(1, 2),
+        2**70,
+        "\ud800",
+        "a\0b",
+        np.str_("t"),
+    ],
+)
+def test_what_is_learned_is_what_the_log_says(store: Store, value: Any) -> None:
+    """Numbers of other libraries and text that cannot be stored are made plain before they are encoded."""
+    point = open_point(store)
+    other = "t" if isinstance(value, str) else type(value)(0)
+    for number in range(15):
+        decision, _ = point.choose(["l\ud800", "r\ud801x"], {"x\0": value if number % 2 else other}, None)
+        store.offer(decision)
+        give(point, store, reward_for(decision.decision_id, float(number % 3)))
+    point.checkpoint()
+    assert store.counters().num_failed == 0
+    again = DecisionPoint(store, "agent", "p", build_config("linucb", num_warm_up=10), seed=1)  # relearned from the log
+    assert again.damage is None
+    assert again.bandit.num_updates == 15
+
+
+def test_actions_that_become_the_same_in_the_log_are_refused(store: Store) -> None:
+    with pytest.raises(ActionError, match="more than once"):
+        open_point(store).choose(["\ud800", "\ud801"], {}, None)
+
+
+def test_a_logged_reward_that_cannot_be_learned_does_not_close_the_policy(store: Store) -> None:
+    point = open_point(store)
+    run(point, store, 20)
+    decision = choose(point, store, 0.5)
+    store.write([reward_for(decision.decision_id, 1e200)])
+    point.sync()
+    assert point.damage is not None
+    assert "1e+200" in point.damage
+    assert point.bandit.num_updates == 20
+    assert open_point(store).bandit.num_updates == 20
+    choose(point, store, 0.5)
+
+
+def test_another_declaration_learns_the_log_anew(store: Store) -> None:
+    point = DecisionPoint(store, "agent", "p", CONFIG, schema=declared_schema({"x": "number"}), seed=1)
+    run(point, store, 20)
+    point.checkpoint()
+    again = DecisionPoint(store, "agent", "p", CONFIG, schema=declared_schema({"x": "category"}), seed=1)
+    assert again.bandit.schema is not None
+    assert again.bandit.schema.features == {"x": "category"}
+    assert again.bandit.num_updates == 20
+
+
+def test_checkpoints_of_a_clock_that_went_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("learnloop.decisions.checkpoints.GRACE", timedelta(0))
+    point = open_point(store)
+    for days in (0, 0, 0, 1, 1, 1):
+        run(point, store, 12, seed=days)
+        monkeypatch.setattr(
+            "learnloop.decisions.checkpoints.now", lambda days=days: datetime.now(UTC) - timedelta(days)
+        )
+        record = point.checkpoint()
+        assert record is not None
+        assert store.find(ModelCheckpoint, record.checkpoint_id) is not None
+    assert open_point(store).bandit.num_updates == 72
+
+
+def test_checkpoints_of_two_agents_never_share_a_blob(store: Store) -> None:
+    points = [DecisionPoint(store, agent, "p", CONFIG, seed=1) for agent in ("a", "b")]
+    for point in points:
+        for _ in range(3):
+            decision, _ = point.choose(["only"], {}, None)
+            store.offer(decision)
+            give(point, store, reward_for(decision.decision_id, 1.0))
+    first, second = (point.checkpoint() for point in points)
+    assert first is not None
+    assert second is not None
+    assert first.checkpoint_path != second.checkpoint_path
+
+
+def test_a_new_policy_does_not_read_the_rewards_of_others(store: Store) -> None:
+    run(open_point(store), store, 30)
+    store.flush()
+    assert open_point(store, name="new")._sequence == store.last_reward_sequence() == 30
 
 
 def test_rewards_from_many_threads_are_each_learned_once(store: Store) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sqlite3
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -103,10 +105,167 @@ def test_reward_by_choice(loop: Loop) -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf, "0.5", [1], b"1"])
 def test_a_reward_that_is_no_number_is_refused(loop: Loop, value: Any) -> None:
     choice = loop.choose("p", ["a", "b"])
-    with pytest.raises(RewardError, match="allowed are finite numbers"):
+    with pytest.raises(RewardError, match=r"reward bad: .*give a finite number"):
         loop.reward(choice, good=1.0, bad=value)
     loop.flush()
     assert loop.workspace.store.count(Reward) == 0  # not even the good part
+
+
+@pytest.mark.parametrize(
+    ("values", "weights"),
+    [({"v": 1e308}, None), ({"v": 1e90}, {"v": 1e90}), ({"v": -1e101}, None), ({"v": 10**400}, None)],
+)
+def test_a_reward_that_would_overflow_is_refused(loop: Loop, values: Any, weights: Any) -> None:
+    choice = loop.choose("p", ["a", "b"])
+    with pytest.raises(RewardError, match="v"):
+        loop.reward(choice, weights=weights, **values)
+    loop.flush()
+    assert loop.workspace.store.count(Reward) == 0
+
+
+@pytest.mark.parametrize("value", [np.float32(0.5), np.int64(1), np.bool_(True), True])
+def test_numbers_of_other_libraries_are_rewards(loop: Loop, value: Any) -> None:
+    loop.reward(loop.choose("p", ["a", "b"]), v=value)
+    loop.flush()
+    assert [each.value for each in loop.workspace.store.select(Reward)] == [float(value)]
+
+
+def test_a_weight_must_be_known(loop: Loop) -> None:
+    with pytest.raises(RewardError, match="weight of v is None"):
+        loop.reward(loop.choose("p", ["a", "b"]), v=1.0, weights={"v": None})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("actions", [None, {"a", "b"}, {"a": 1}, "ab", 3, [1, 2], ["a", "a"], []])
+def test_actions_that_are_no_list_of_names_are_refused(loop: Loop, actions: Any) -> None:
+    loop.choose("p", ["a", "b"])
+    with pytest.raises(ActionError):
+        loop.choose("p", actions)
+
+
+@pytest.mark.parametrize("actions", [("a", "b"), np.array(["a", "b"]), (name for name in "ab")])
+def test_actions_of_any_ordered_kind(loop: Loop, actions: Any) -> None:
+    choice = loop.choose("p", actions)
+    assert choice in ("a", "b")
+    loop.flush()
+    assert loop.workspace.store.select(Decision)[0].actions == ["a", "b"]
+
+
+@pytest.mark.parametrize("target", [5, None, b"x", ["x"]])
+def test_what_cannot_be_rewarded(loop: Loop, target: Any) -> None:
+    with pytest.raises(UsageError, match="cannot be rewarded"):
+        loop.reward(target, v=1.0)
+
+
+def test_an_episode_that_has_not_begun_cannot_be_rewarded(loop: Loop) -> None:
+    with pytest.raises(UsageError, match="has not begun"):
+        loop.episode("t").reward(v=1.0)
+
+
+def test_prove_names_a_wrong_option(loop: Loop) -> None:
+    loop.reward(loop.choose("p", ["a", "b"]), v=1.0)
+    with pytest.raises(UsageError, match=r"alpha.*allowed are 'seed', 'alpha'"):
+        loop.prove("p", alpha="x")
+
+
+def test_rewards_reach_policies_that_this_loop_has_not_opened(loop: Loop, tmp_path: Path) -> None:
+    with loop.episode() as ep:
+        for name in ("p", "q"):
+            loop.choose(name, ["a", "b"], {"x": 1.0})
+    loop.flush()
+    with ll.Loop("packer", home=tmp_path / "home") as other:
+        other.reward(ep.episode_id, solved=1.0)
+        assert {name: point.bandit.num_updates for name, point in other._points.items()} == {"p": 1, "q": 1}
+
+
+def test_a_closed_loop_does_not_disturb_the_agent(loop: Loop) -> None:
+    with loop.episode() as ep:
+        choice = loop.choose("p", ["a", "b"])
+        loop.close()
+        ep.reward(solved=1.0)
+        loop.reward(choice, speed=1.0)
+        loop.choose("p", ["a", "b"])
+    assert loop.counters().num_dropped >= 3
+
+
+def test_a_locked_database_does_not_disturb_the_agent(loop: Loop, tmp_path: Path) -> None:
+    loop.choose("p", ["a", "b"])
+    loop.flush()
+    blocker = sqlite3.connect(tmp_path / "home" / "learnloop.db", isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    started = time.monotonic()
+    with loop.episode() as ep:
+        for name in ("p", "new"):
+            loop.reward(loop.choose(name, ["a", "b"]), v=1.0)
+        ep.reward(solved=1.0)
+    assert time.monotonic() - started < 5.0  # no wait for the lock, which would be 10 s
+    blocker.execute("ROLLBACK")
+    blocker.close()
+    loop.flush()
+    assert loop.workspace.store.count(Reward) == 3
+
+
+def test_a_loop_that_only_chooses_learns_from_the_rewards_of_another(
+    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("learnloop.loop.keeper.SYNC_SECONDS", 0.05)
+    with ll.Loop("packer", home=tmp_path / "home") as other:
+        other.choose("p", ["a", "b"], {"x": 1.0})
+        for _ in range(20):
+            loop.reward(loop.choose("p", ["a", "b"], {"x": 1.0}), v=1.0)
+        deadline = time.monotonic() + 20
+        while other._points["p"].bandit.num_updates < 20 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert other._points["p"].bandit.num_updates == 20
+
+
+def test_forked_children_draw_differently_and_close_without_harm(tmp_path: Path) -> None:
+    code = f"""
+        import os
+        import learnloop as ll
+        loop = ll.Loop("packer", home={str(tmp_path)!r})
+        loop.choose("p", [str(i) for i in range(1000)])
+        for _ in range(2):
+            reader, writer = os.pipe()
+            if os.fork() == 0:
+                drawn = " ".join(loop.choose("p", [str(i) for i in range(1000)]) for _ in range(3))
+                loop.close()
+                os.write(writer, drawn.encode())
+                os._exit(0)
+            os.wait()
+            print(os.read(reader, 1000).decode())
+        loop.close()
+        """
+    child = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60)
+    first, second = child.stdout.splitlines()
+    assert first != second, child.stderr
+    assert child.returncode == 0
+
+
+def test_a_task_is_known_by_its_text(loop: Loop) -> None:
+    with loop.episode(task=12):  # type: ignore[arg-type]
+        pass
+    loop.flush()
+    assert loop.workspace.store.select(Episode)[0].task_id == "12"
+
+
+@pytest.mark.slow
+def test_prove_learns_with_the_declared_features(loop: Loop) -> None:
+    loop.policy("p", features={"shop": "category", "note": "text"})
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        with loop.episode() as ep:
+            shop = int(rng.integers(9))
+            choice = loop.choose("p", ["even", "odd"], {"shop": shop, "note": "ok"})
+            ep.reward(v=float((choice == "odd") == (shop % 2 == 1)))
+    proof = loop.prove("p")
+    policy = proof.verification.policy
+    assert policy is not None
+    assert policy.encoder.schema.features == {"shop": "category", "note": "text"}  # type: ignore[attr-defined]
+
+
+def test_features_cannot_be_declared_of_an_unknown_kind(loop: Loop) -> None:
+    with pytest.raises(UsageError, match="cannot be declared"):
+        loop.policy("p", features={"x": "colour"})  # type: ignore[dict-item]
 
 
 def test_a_reward_without_parts_or_with_odd_weights_is_refused(loop: Loop) -> None:

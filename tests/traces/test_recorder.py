@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+from collections.abc import Generator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from learnloop.core.errors import UsageError
 from learnloop.core.records import EpisodeStatus, Record, SpanStatus
-from learnloop.traces import Recorder
+from learnloop.traces import Recorder, instrument
 from tests.traces.sink import Sink
 
 
@@ -147,3 +149,39 @@ def test_two_agents_in_one_program_do_not_mix(sink: Sink) -> None:
         pass
     assert sink.spans()["tool"].trace_id != outer.trace_id
     assert {episode.agent_id for episode in sink.episodes()} == {"first", "second"}
+
+
+def test_ending_twice_is_counted_and_changes_nothing(recorder: Recorder, sink: Sink) -> None:
+    with pytest.raises(ValueError, match="the agent's own"), recorder.episode() as episode:
+        episode.end()
+        raise ValueError("the agent's own")
+    assert [record.status for record in sink.episodes()] == [EpisodeStatus.RUNNING, EpisodeStatus.COMPLETED]
+    assert recorder.counters().num_failures == 1
+
+
+@pytest.mark.parametrize("metadata", [[1], np.zeros(2), "text", 3])
+def test_metadata_of_any_kind_is_recorded(recorder: Recorder, sink: Sink, metadata: Any) -> None:
+    with recorder.episode(metadata=metadata):
+        pass
+    assert "metadata" in sink.episodes()[-1].metadata
+
+
+def test_one_argument_that_cannot_be_read_does_not_hide_the_others(recorder: Recorder, sink: Sink) -> None:
+    class Broken:
+        def __repr__(self) -> str:
+            raise RuntimeError("no repr")
+
+    tool = instrument(recorder, lambda good, bad: good, operation="execute_tool", name="tool")
+    assert tool(1, Broken()) == 1
+    assert sink.spans()["tool"].attributes["input"] == {"good": 1, "bad": "(could not be recorded: RuntimeError)"}
+
+
+def test_what_a_generator_yields_is_kept_as_it_was(recorder: Recorder, sink: Sink) -> None:
+    def count() -> Generator[dict[str, int], None, None]:
+        reused = {"i": 0}
+        for number in range(3):
+            reused["i"] = number
+            yield reused
+
+    list(instrument(recorder, count, operation="execute_tool")())
+    assert sink.spans()["count"].attributes["output"] == [{"i": 0}, {"i": 1}, {"i": 2}]

@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from fractions import Fraction
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop.traces.values import MAX_ITEMS, MAX_TEXT, plain
+from learnloop.decisions import Choice
+from learnloop.traces.values import MAX_CHARACTERS, MAX_ITEMS, MAX_TEXT, plain
+
+
+class Color(StrEnum):
+    RED = "red"
+
+
+class Level(IntEnum):
+    HIGH = 3
+
+
+@dataclass
+class Point:
+    x: int
+    y: list[int]
+
 
 JSON = st.recursive(
     st.none()
@@ -43,6 +63,42 @@ def test_long_collections_are_cut() -> None:
     cut = plain({str(i): i for i in range(MAX_ITEMS + 2)})
     assert len(cut) == MAX_ITEMS + 1
     assert cut["..."] == f"[{MAX_ITEMS + 2} items]"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.float64(0.5), 0.5),
+        (np.int64(3), 3),
+        (Color.RED, "red"),
+        (Level.HIGH, 3),
+        (Choice("gzip"), "gzip"),
+        (Point(1, [2]), {"x": 1, "y": [2]}),
+        ({1: "a", "1": "b"}, {"1": "a", "1 (str)": "b"}),
+        (Fraction(1, 4), 0.25),
+    ],
+)
+def test_what_is_nearly_json_becomes_json(value: Any, expected: Any) -> None:
+    found = plain(value)
+    assert found == expected
+    assert msgspec.json.decode(msgspec.json.encode(found)) == expected
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [[[1, 2, 3]] * 1000] * 1000,
+        {"k" * 10_000_000: 1},
+        b"x" * 50_000_000,
+        Point(0, list(range(1_000_000))),
+        10**100_000,
+        ["y" * 60_000] * 1000,
+    ],
+    ids=["nested", "key", "bytes", "dataclass", "integer", "texts"],
+)
+def test_what_is_large_is_cut(value: Any) -> None:
+    """In all, not only level by level: a whole value costs the agent little, however it is built."""
+    assert len(msgspec.json.encode(plain(value))) < 2 * MAX_CHARACTERS
 
 
 def test_a_cycle_ends() -> None:

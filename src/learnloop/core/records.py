@@ -18,6 +18,10 @@ Json = Mapping[str, Any]
 """What a JSON object can hold: text keys; text, numbers, booleans, None, lists and objects as values."""
 
 
+MAX_REWARD = 1e100
+"""The largest value x weight that can be learned from: sums, squares and differences of such stay finite."""
+
+
 class EpisodeStatus(StrEnum):
     """Where an episode stands."""
 

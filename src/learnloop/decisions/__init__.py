@@ -2,6 +2,6 @@
 
 from learnloop.decisions.choice import Choice
 from learnloop.decisions.log import RewardParts, logged_samples, reward_total
-from learnloop.decisions.point import DecisionPoint
+from learnloop.decisions.point import DecisionPoint, declared_schema
 
-__all__ = ["Choice", "DecisionPoint", "RewardParts", "logged_samples", "reward_total"]
+__all__ = ["Choice", "DecisionPoint", "RewardParts", "declared_schema", "logged_samples", "reward_total"]

@@ -11,13 +11,17 @@ class Choice(str):
     """The chosen action as text, usable wherever the action's name is, with the decision that it came from.
 
     Attributes:
+        policy: the name of the policy that chose.
+        episode_id: the episode that it was made in; None: outside of one.
         decision_id: by which a reward finds it, now or later, in this process or another.
         propensity: the probability with which this action was chosen.
         position: where the action stands among those given, from 0.
     """
 
-    __slots__ = ("decision_id", "position", "propensity")
+    __slots__ = ("decision_id", "episode_id", "policy", "position", "propensity")
 
+    policy: str
+    episode_id: str | None
     decision_id: str
     position: int
     propensity: float
@@ -26,6 +30,8 @@ class Choice(str):
     def of(cls, decision: Decision, position: int, propensity: float) -> Self:
         """Returns the choice that ``decision`` records."""
         choice = cls(decision.action)
+        choice.policy = decision.policy
+        choice.episode_id = decision.episode_id
         choice.decision_id = decision.decision_id
         choice.position = position
         choice.propensity = propensity

@@ -22,7 +22,7 @@ class RewardParts(NamedTuple):
     episode: dict[str, float]
 
     def take(self, reward: Reward) -> None:
-        """Adds or replaces the part that ``reward`` is; a missing value and a metric (weight 0) are no part."""
+        """Adds or replaces the part that ``reward`` is; a missing value and a metric (weight 0) change nothing."""
         if reward.value is not None and reward.weight != 0.0:
             parts = self.episode if reward.decision_id is None else self.own
             parts[reward.name] = reward.value * reward.weight
@@ -35,7 +35,7 @@ def reward_total(parts: RewardParts) -> float | None:
 
 
 def rewards_of(
-    store: Store, decisions: Collection[Decision], *, before: int | None = None, without: str | None = None
+    store: Store, decisions: Collection[Decision], *, before: int | None = None
 ) -> Mapping[str, RewardParts]:
     """Returns the reward parts of ``decisions`` by decision id.
 
@@ -43,7 +43,6 @@ def rewards_of(
         store: where they lie.
         decisions: the decisions.
         before: only rewards whose sequence is smaller.
-        without: leave out the reward of this id.
     """
     found = {decision.decision_id: RewardParts({}, {}) for decision in decisions}
     by_episode: dict[str, list[str]] = {}
@@ -51,8 +50,6 @@ def rewards_of(
         if decision.episode_id is not None:
             by_episode.setdefault(decision.episode_id, []).append(decision.decision_id)
     for reward in _rewards(store, list(found), list(by_episode), before):
-        if reward.reward_id == without:
-            continue
         targets = [reward.decision_id] if reward.decision_id else by_episode.get(reward.episode_id or "", [])
         for decision_id in targets:
             if decision_id in found:

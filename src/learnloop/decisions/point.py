@@ -3,53 +3,42 @@
 The log of decisions and rewards is the truth; the learner is what has been read of it. A checkpoint is a shortcut to
 that state, never a second truth: opening a point loads the newest checkpoint and learns the rewards that came after.
 Several processes may share a point: each learns at once from its own rewards and at each ``sync`` from the others'.
+
+What the learner has learned of a decision is, at any moment, what the rewards up to ``_sequence`` in the log say
+together with those that this process applied since (``_ahead``), whether the decision is in memory or not.
 """
 
 from __future__ import annotations
 
-import io
+import os
 import threading
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
-from safetensors.numpy import load, save
-from sqlalchemy import delete
 
-from learnloop.algorithms import ContextualBandit, Prepared, draw
+from learnloop.algorithms import ContextualBandit, draw
 from learnloop.algorithms.contextual import AnyConfig
 from learnloop.core.clock import now
-from learnloop.core.errors import ContextError, CorruptError, NotFoundError
+from learnloop.core.errors import ContextError, UsageError
 from learnloop.core.ids import new_id
-from learnloop.core.protocols import Context, PolicyArtifact
-from learnloop.core.records import Agent, Decision, ModelCheckpoint, Reward
+from learnloop.core.protocols import Context
+from learnloop.core.records import MAX_REWARD, Decision, Json, ModelCheckpoint, Reward
 from learnloop.core.seeding import generator
+from learnloop.decisions.checkpoints import Checkpoints
+from learnloop.decisions.inputs import plain_actions, plain_context, plain_mask
 from learnloop.decisions.log import RewardParts, reward_total, rewards_of
+from learnloop.decisions.pending import Pending, PendingDecisions
 from learnloop.nn import ContextSchema
 from learnloop.store import Store
-from learnloop.store import schema as tables
 
 MAX_PENDING = 20_000
 """Decisions whose encoded context is kept in memory; older ones are read from the store when their reward comes."""
 CHECKPOINT_EVERY = 5_000
 """Learned rewards between two checkpoints."""
-KEPT_CHECKPOINTS = 2
-"""How many checkpoints of a point are kept; an older one is removed when a new one is durable."""
 _PAGE = 1_000
-
-
-class _Pending:
-    """A decision that a reward may still come for."""
-
-    __slots__ = ("action", "learned", "parts", "prepared")
-
-    def __init__(self, prepared: Prepared, action: str, parts: RewardParts) -> None:
-        self.prepared = prepared
-        self.action = action
-        self.parts = parts
-        self.learned = reward_total(parts)
 
 
 class DecisionPoint:
@@ -76,17 +65,21 @@ class DecisionPoint:
     ) -> None:
         self.agent_id = agent_id
         self.name = name
+        self.declared = schema
+        self.damage: str | None = None
+        """What could not be used or learned, and why; the rest was."""
         self._store = store
         self._lock = threading.RLock()
-        self.damage: str | None = None
-        """Why the newest checkpoint could not be used; the state was then learned anew from the log."""
+        self._pending = PendingDecisions(MAX_PENDING)
+        self._ahead: dict[str, Reward] = {}
+        self._checkpoints = Checkpoints(store, agent_id, name)
         self._sequence = 0
-        self._pending: OrderedDict[str, _Pending] = OrderedDict()
-        self._by_episode: dict[str, list[str]] = {}
-        self.bandit = self._restore(config) or ContextualBandit(config, schema=schema)
+        self.bandit = self._restore(config)
         self._checkpointed_at = self.bandit.num_updates
         self.sync()
-        self._rng = np.random.default_rng() if seed is None else self._generator(seed)
+        self._seed = seed
+        self._rng = self._new_rng()
+        _points.add(self)
 
     def choose(
         self,
@@ -103,135 +96,162 @@ class DecisionPoint:
             ContextError: the context does not fit the policy's features.
             ActionError: no action is allowed, or two have one name.
         """
+        names, known, allowed = plain_actions(actions), plain_context(context), plain_mask(mask)
         bandit = self.bandit
         with self._lock:
-            prepared = bandit.prepare(context)
-            probabilities = bandit.probabilities(prepared, actions, mask, self._rng)
+            prepared = bandit.prepare(known)
+            probabilities = bandit.probabilities(prepared, names, allowed, self._rng)
             index = draw(probabilities, self._rng)
-            num_updates = bandit.num_updates
-        decision = Decision(
-            decision_id=new_id(),
-            episode_id=episode_id,
-            span_id=span_id,
-            agent_id=self.agent_id,
-            policy=self.name,
-            algorithm=bandit.tag,
-            num_updates=num_updates,
-            context=dict(context),
-            actions=list(actions),
-            mask=None if mask is None else [bool(allowed) for allowed in mask],
-            action=actions[index],
-            propensity=float(probabilities[index]),
-            probabilities=probabilities.tolist(),
-            created_at=now(),
-        )
-        with self._lock:
-            self._remember(decision, _Pending(prepared, decision.action, RewardParts({}, {})))
+            decision = Decision(
+                decision_id=new_id(),
+                episode_id=episode_id,
+                span_id=span_id,
+                agent_id=self.agent_id,
+                policy=self.name,
+                algorithm=bandit.tag,
+                num_updates=bandit.num_updates,
+                context=known,
+                actions=names,
+                mask=allowed,
+                action=names[index],
+                propensity=float(probabilities[index]),
+                probabilities=probabilities.tolist(),
+                created_at=now(),
+            )
+            pending = Pending(prepared, decision.action, episode_id, RewardParts({}, {}))
+            if episode_id is not None:
+                pending.parts.episode.update(self._pending.begin(episode_id))
+            self._pending.add(decision.decision_id, pending)
+            self._learn(pending)  # where its episode was rewarded before it was made
+            self._pending.trim()
         return decision, index
 
     def apply(self, reward: Reward) -> None:
-        """Learns from ``reward``: for its decision, or for this point's decisions in its episode.
+        """Learns from ``reward``, which is on its way to the log: for its decision, or for its episode's decisions.
 
-        A reward without a value, and one that was applied before, changes nothing; a further part of a reward, or a
-        part that is given again, corrects what was learned.
+        A reward without a value changes nothing; a further part of a reward, or a part that is given again, corrects
+        what was learned.
 
         Raises:
-            RewardError: the value is not a finite number.
+            LearnloopError: the decision is not in memory and the log cannot be read; ``sync`` will learn it.
         """
         with self._lock:
+            self._ensure_loaded([reward])
             targets = self._targets(reward)
-            if not targets:
-                self._load([reward], before=None, without=reward.reward_id)
-                targets = self._targets(reward)
-            for decision_id in targets:
-                self._learn(self._pending[decision_id], reward)
+            for pending in targets:
+                self._take(pending, reward)
+            if targets:
+                self._ahead[reward.reward_id] = reward
+            self._pending.trim()
+
+    def knows(self, decision_id: str) -> bool:
+        """Returns whether this decision of the point is in memory."""
+        with self._lock:
+            return decision_id in self._pending
 
     def sync(self) -> None:
-        """Learns the rewards of the log that this process has not seen: those of a crash, and of other processes."""
-        with self._lock:
-            while page := self._store.rewards_after(self._sequence, limit=_PAGE):
-                self._load([reward for _, reward in page], before=page[0][0])
-                for sequence, reward in page:
-                    for decision_id in self._targets(reward):
-                        self._learn(self._pending[decision_id], reward)
-                    self._sequence = sequence
+        """Learns the rewards of the log that this process has not seen: those of a crash, and of other processes.
+
+        Choices wait for one page at the most.
+        """
+        while True:
+            with self._lock:
+                if not self._sync_page():
+                    return
 
     def checkpoint_due(self) -> bool:
         """Returns whether enough was learned since the last checkpoint."""
         return self.bandit.num_updates - self._checkpointed_at >= CHECKPOINT_EVERY
 
-    def checkpoint(self) -> ModelCheckpoint | None:
+    def checkpoint(self, timeout_seconds: float = 30.0) -> ModelCheckpoint | None:
         """Stores the learner's state, durably; returns its record, None where nothing new was learned.
 
         The state is that of the log up to a sequence: what was learned is flushed first and what is in the log is
         learned, both while nothing else can be learned.
+
+        Raises:
+            StoreError, UnreachableError: it could not be written; the log still has everything.
         """
-        self._store.write([])  # waits for what is queued, so that the wait below, which holds up choices, is short
+        if self._store.blobs is None:
+            return None
+        self._store.write(
+            [], timeout_seconds=timeout_seconds
+        )  # so that the wait below, which holds up choices, is short
+        self.sync()
         with self._lock:
-            self._store.write([])
+            self._store.write([], timeout_seconds=timeout_seconds)
             self.sync()
+            self._ahead.clear()  # what the log does not have by now was dropped and will never be in it
             num_updates, sequence = self.bandit.num_updates, self._sequence
-            if num_updates == self._checkpointed_at or self._store.blobs is None:
+            if num_updates == self._checkpointed_at:
                 return None
-            state = _pack(self.bandit.to_artifact())
-        record = ModelCheckpoint(
-            checkpoint_id=new_id(),
-            agent_id=self.agent_id,
-            policy=self.name,
-            checkpoint_path=self._store.blobs.put(state),
-            performance_metrics={"reward_sequence": sequence},
-            training_iteration=num_updates,
-            created_at=now(),
-        )
-        self._store.write([Agent(agent_id=self.agent_id, created_at=record.created_at), record])
+            artifact = self.bandit.to_artifact()
+        record = self._checkpoints.save(artifact, num_updates, sequence, self._declared_features())
         self._checkpointed_at = num_updates
-        self._remove_old_checkpoints()
         return record
 
-    def _restore(self, config: AnyConfig) -> ContextualBandit | None:
-        """Returns the learner of the newest checkpoint, None where there is none or it was of another algorithm."""
-        newest = self._store.select(
-            ModelCheckpoint, where={"agent_id": self.agent_id, "policy": self.name}, limit=1, descending=True
-        )
-        if not newest or self._store.blobs is None:
-            return None
-        try:
-            bandit = ContextualBandit.from_artifact(_unpack(self._store.blobs.get(newest[0].checkpoint_path)))
-        except (CorruptError, NotFoundError) as error:
-            self.damage = f"a checkpoint of {self.name} could not be used and the log was learned anew: {error}"
-            return None
-        if bandit.config != config:
-            return None
-        self._sequence = int(newest[0].performance_metrics["reward_sequence"])
-        return bandit
+    def after_fork(self) -> None:
+        """Makes a forked child's copy usable: locks of its own, and draws of its own unless they are to repeat."""
+        self._lock = threading.RLock()
+        if self._seed is None:
+            self._rng = self._new_rng()
 
-    def _remove_old_checkpoints(self) -> None:
-        """Keeps the newest checkpoints only: they are shortcuts, and each is as large as the learner."""
+    def _restore(self, config: AnyConfig) -> ContextualBandit:
+        restored = self._checkpoints.newest()
+        self.damage = restored.damage
+        bandit = restored.bandit
+        if bandit is not None and bandit.config == config and restored.declared == self._declared_features():
+            self._sequence = restored.sequence
+            return bandit
         mine = {"agent_id": self.agent_id, "policy": self.name}
-        found = self._store.select(ModelCheckpoint, where=mine, limit=1_000, descending=True)
-        kept, old = found[:KEPT_CHECKPOINTS], found[KEPT_CHECKPOINTS:]
-        if not old:
-            return
-        table = tables.model_checkpoints
-        gone = delete(table).where(table.c.checkpoint_id.in_([each.checkpoint_id for each in old]))
-        self._store.run(lambda connection: connection.execute(gone).rowcount)
-        for address in {each.checkpoint_path for each in old} - {each.checkpoint_path for each in kept}:
-            if self._store.blobs is not None:
-                self._store.blobs.remove(address)
+        if not self._store.select(Decision, where=mine, limit=1):
+            self._sequence = self._store.last_reward_sequence()  # no reward so far can be for this policy
+        return ContextualBandit(config, schema=self.declared)
 
-    def _generator(self, seed: int) -> np.random.Generator:
+    def _declared_features(self) -> Json | None:
+        return None if self.declared is None else dict(self.declared.features)
+
+    def _new_rng(self) -> np.random.Generator:
         """Returns the generator of this point; one that has learned before goes on in another stream."""
-        return generator(seed, self.agent_id, self.name, self.bandit.num_updates)
+        if self._seed is None:
+            return np.random.default_rng()
+        return generator(self._seed, self.agent_id, self.name, self.bandit.num_updates)
 
-    def _targets(self, reward: Reward) -> list[str]:
+    def _sync_page(self) -> bool:
+        """Learns one page of the log in its order; returns whether there may be more.
+
+        Rewards that this process applied before are taken again: they change nothing, unless another process gave the
+        same part in between, and then the last one in the log counts, here as everywhere.
+        """
+        page = self._store.rewards_after(self._sequence, limit=_PAGE)
+        if page:
+            self._ensure_loaded([reward for _, reward in page])
+        for sequence, reward in page:
+            for pending in self._targets(reward):
+                self._take(pending, reward)
+            self._ahead.pop(reward.reward_id, None)
+            self._sequence = sequence
+        self._pending.trim()
+        return len(page) == _PAGE
+
+    def _targets(self, reward: Reward) -> list[Pending]:
         if reward.decision_id is not None:
-            return [reward.decision_id] if reward.decision_id in self._pending else []
-        return self._by_episode.get(reward.episode_id or "", [])
+            return [self._pending[reward.decision_id]] if reward.decision_id in self._pending else []
+        return self._pending.of_episode(reward.episode_id or "")
 
-    def _learn(self, pending: _Pending, reward: Reward) -> None:
+    def _take(self, pending: Pending, reward: Reward) -> None:
         pending.parts.take(reward)
+        if reward.decision_id is None and reward.name in pending.parts.episode:
+            self._pending.note_episode_part(reward.episode_id or "", reward.name, pending.parts.episode[reward.name])
+        self._learn(pending)
+
+    def _learn(self, pending: Pending) -> None:
+        """Brings the learner to the decision's present total."""
         total = reward_total(pending.parts)
         if total is None or total == pending.learned:
+            return
+        if not abs(total) <= MAX_REWARD:
+            self.damage = f"a reward of {total} at {self.name} was not learned: at most {MAX_REWARD:g} can be"
             return
         if pending.learned is None:
             self.bandit.learn(pending.prepared, pending.action, total)
@@ -240,57 +260,64 @@ class DecisionPoint:
         pending.learned = total
         pending.prepared = pending.prepared._replace(x=None)  # the vector is large; a correction encodes it again
 
-    def _remember(self, decision: Decision, pending: _Pending) -> None:
-        self._pending[decision.decision_id] = pending
-        if decision.episode_id is not None:
-            self._by_episode.setdefault(decision.episode_id, []).append(decision.decision_id)
-        if len(self._pending) > MAX_PENDING:
-            self._forget_oldest()
-
-    def _forget_oldest(self) -> None:
-        oldest, _ = self._pending.popitem(last=False)
-        for episode_id in list(self._by_episode)[:1]:  # both are in the order of the decisions
-            ids = self._by_episode[episode_id]
-            if oldest in ids:
-                ids.remove(oldest)
-            if not ids:
-                del self._by_episode[episode_id]
-
-    def _load(self, rewards: Iterable[Reward], *, before: int | None, without: str | None = None) -> None:
-        """Brings the decisions that ``rewards`` are for into memory, with the reward parts learned before."""
-        decision_ids = {each.decision_id for each in rewards if each.decision_id} - self._pending.keys()
+    def _ensure_loaded(self, rewards: Sequence[Reward]) -> None:
+        """Brings the decisions that ``rewards`` are for into memory, with the reward parts that are learned."""
+        decision_ids = {
+            each.decision_id for each in rewards if each.decision_id and each.decision_id not in self._pending
+        }
         episode_ids = {each.episode_id for each in rewards if each.episode_id and not each.decision_id}
-        mine = {"agent_id": self.agent_id, "policy": self.name}
-        decisions: list[Decision] = []
+        partial = {each for each in episode_ids if not self._pending.is_whole(each)}
+        mine: dict[str, Any] = {"agent_id": self.agent_id, "policy": self.name}
         if decision_ids:
-            decisions += self._store.iterate(Decision, where={**mine, "decision_id": decision_ids})
-        if episode_ids - self._by_episode.keys():
-            decisions += self._store.iterate(Decision, where={**mine, "episode_id": episode_ids})
-        fresh = {each.decision_id: each for each in decisions if each.decision_id not in self._pending}
-        parts = rewards_of(self._store, fresh.values(), before=before, without=without)
-        for decision_id, decision in fresh.items():
+            self._load(list(self._store.iterate(Decision, where={**mine, "decision_id": decision_ids})))
+        if partial:
+            decisions = list(self._store.iterate(Decision, where={**mine, "episode_id": partial}))
+            self._load([each for each in decisions if each.decision_id not in self._pending])
+            for episode_id in partial:
+                ids = [each.decision_id for each in decisions if each.episode_id == episode_id]
+                self._pending.complete(episode_id, ids)
+
+    def _load(self, decisions: Sequence[Decision]) -> None:
+        if not decisions:
+            return
+        learned = rewards_of(self._store, decisions, before=self._sequence + 1)
+        ahead: dict[tuple[str | None, str | None], list[Reward]] = {}
+        for reward in self._ahead.values():
+            key = (reward.decision_id, None if reward.decision_id else reward.episode_id)
+            ahead.setdefault(key, []).append(reward)
+        for decision in decisions:
+            parts = learned[decision.decision_id]
+            for key in ((None, decision.episode_id), (decision.decision_id, None)):
+                for reward in ahead.get(key, ()):
+                    parts.take(reward)
             try:
-                prepared = self.bandit.prepare(decision.context)
-            except ContextError:
-                continue  # logged with other features than this policy has: it cannot learn from it
-            self._remember(decision, _Pending(prepared, decision.action, parts[decision_id]))
+                prepared = self.bandit.prepare(plain_context(decision.context))
+            except ContextError as error:
+                self.damage = f"a logged decision of {self.name} has other features than its policy: {error}"
+                continue
+            self._pending.add(decision.decision_id, Pending(prepared, decision.action, decision.episode_id, parts))
 
 
-def _pack(artifact: PolicyArtifact) -> bytes:
-    """Returns an artefact as one blob: the length of its JSON, the JSON, its tensors."""
-    head = msgspec.json.encode({"algorithm": artifact.algorithm, "config": artifact.config})
-    return (
-        len(head).to_bytes(8, "big")
-        + head
-        + save({name: np.ascontiguousarray(t) for name, t in artifact.tensors.items()})
-    )
+_points: weakref.WeakSet[DecisionPoint] = weakref.WeakSet()
 
 
-def _unpack(blob: bytes) -> PolicyArtifact:
-    stream = io.BytesIO(blob)
-    length = int.from_bytes(stream.read(8), "big")
+def _after_fork() -> None:
+    for point in list(_points):
+        point.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def declared_schema(features: dict[str, Any] | None) -> ContextSchema | None:
+    """Returns the schema of declared ``features``; None where none were.
+
+    Raises:
+        UsageError: a kind is unknown.
+    """
+    if features is None:
+        return None
     try:
-        head: dict[str, Any] = msgspec.json.decode(stream.read(length))
-        return PolicyArtifact(head["algorithm"], head["config"], load(stream.read()))
-    except (msgspec.DecodeError, KeyError, ValueError) as error:
-        raise CorruptError(f"a checkpoint cannot be read: {error}") from error
+        return msgspec.convert({"features": features}, ContextSchema)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"the features {features} cannot be declared: {error}") from error

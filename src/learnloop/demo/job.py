@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from sqlalchemy import func, select
 
 from learnloop.algorithms import BanditTrainer
 from learnloop.core.errors import NotFoundError
-from learnloop.core.ids import new_id
 from learnloop.core.protocols import Context
 from learnloop.core.records import PolicyVersion, Verdict
 from learnloop.core.seeding import derive_seed, generator
@@ -24,6 +24,7 @@ from learnloop.demo.files import FoundFile, find_files, stream
 from learnloop.demo.packing import CODECS, Packing, context_of, pack
 from learnloop.evaluation import FixedPolicy, OutcomeTable, Verification, VerificationOptions, verify_learning
 from learnloop.loop import Loop, register_proven
+from learnloop.store.schema import decisions
 
 NUM_TRAINING = 1_000
 NUM_HELD_OUT = 300
@@ -99,7 +100,7 @@ def run_job(
     advance = advance or (lambda done: None)
     catalogue = find_files(folder)
     files = stream(catalogue, seed)
-    policy = f"codec-{new_id()[-8:]}"
+    policy = f"codec-run-{_num_runs(loop) + 1}"
     loop.policy(policy)
     training_rewards = _train(loop, policy, files, derive_seed(seed, "shuffle") if shuffle_rewards else None, advance)
     loop.flush()
@@ -124,8 +125,18 @@ def run_job(
     )
 
 
+def _num_runs(loop: Loop) -> int:
+    """Returns how many runs there were in this store."""
+    column = decisions.c.policy
+    query = select(func.count(column.distinct())).where(decisions.c.agent_id == loop.agent_id)
+    return int(loop.workspace.store.read(lambda connection: connection.execute(query).scalar_one()))
+
+
 def _train(loop: Loop, policy: str, files: Files, shuffle_seed: int | None, advance: Advance) -> list[float]:
-    """Packs ``NUM_TRAINING`` files, each as the policy chooses, and returns the measured rewards."""
+    """Packs ``NUM_TRAINING`` files, each as the policy chooses, and returns the measured rewards.
+
+    With ``shuffle_seed`` each choice but the first is credited with the outcome of a random earlier file.
+    """
     outcomes: list[Packing] = []
     rng = None if shuffle_seed is None else generator(shuffle_seed)
     for found, data in _take(files, NUM_TRAINING):
@@ -134,8 +145,8 @@ def _train(loop: Loop, policy: str, files: Files, shuffle_seed: int | None, adva
             with loop.span(choice, "execute_tool", num_bytes=len(data)) as span:
                 packing = pack(choice, data)
                 span.set(packed_bytes=packing.packed_bytes, cpu_seconds=packing.cpu_seconds)
+            credited = packing if rng is None or not outcomes else outcomes[int(rng.integers(len(outcomes)))]
             outcomes.append(packing)
-            credited = packing if rng is None else outcomes[int(rng.integers(len(outcomes)))]
             episode.reward(saved=credited.saved, time=credited.reward - credited.saved)
         advance(1)
     return [packing.reward for packing in outcomes]

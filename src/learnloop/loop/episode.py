@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from learnloop.core.errors import UsageError
 from learnloop.core.records import Json
 from learnloop.traces import ActiveEpisode, Recorder
 
-RewardWriter = Callable[[ActiveEpisode, Mapping[str, float | None], Mapping[str, float] | None, str | None], None]
+RewardWriter = Callable[["OpenEpisode", Mapping[str, float | None], Mapping[str, float] | None, str | None], None]
 
 
 class OpenEpisode(ActiveEpisode):
     """One try at a task. Use it as a context manager; an exception inside ends it as failed and goes on."""
 
-    __slots__ = ("_write_rewards",)
+    __slots__ = ("_write_rewards", "policies")
 
     def __init__(
         self,
@@ -26,6 +27,8 @@ class OpenEpisode(ActiveEpisode):
     ) -> None:
         super().__init__(recorder, recorder.agent_id, task_id, attempt, metadata)
         self._write_rewards = write_rewards
+        self.policies: dict[str, None] = {}
+        """The policies that chose in it, which learn from its reward."""
 
     def reward(
         self, *, weights: Mapping[str, float] | None = None, reason: str | None = None, **values: float | None
@@ -43,5 +46,8 @@ class OpenEpisode(ActiveEpisode):
 
         Raises:
             RewardError: a value is neither None nor a finite number.
+            UsageError: the episode has not begun, or no part is given.
         """
+        if self.status is None:
+            raise UsageError("the episode has not begun; use it as a context manager: with loop.episode(...) as ep")
         self._write_rewards(self, values, weights, reason)

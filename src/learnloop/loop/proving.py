@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from learnloop.algorithms import BanditTrainer, load_policy
@@ -29,6 +30,7 @@ from learnloop.evaluation import (
 )
 from learnloop.evaluation.compare import BASELINES
 from learnloop.loop.workspace import Workspace
+from learnloop.nn import ContextSchema
 from learnloop.registry import Proof
 
 HELD_OUT_SHARE = 0.4
@@ -61,9 +63,16 @@ def split_by_unit(samples: Sequence[Sample], share: float = HELD_OUT_SHARE) -> S
 
 
 def prove_from_log(
-    workspace: Workspace, agent_id: str, policy: str, config: AnyConfig, options: VerificationOptions
+    workspace: Workspace,
+    agent_id: str,
+    policy: str,
+    config: AnyConfig,
+    schema: ContextSchema | None,
+    options: VerificationOptions,
 ) -> ProofResult:
     """Learns a policy from the decisions logged for ``policy`` and registers it if that is proven.
+
+    Held-out decisions whose propensity is not known say nothing and are left out, which the reasons mention.
 
     Raises:
         NotFoundError: no decision of that policy has a reward.
@@ -73,8 +82,12 @@ def prove_from_log(
         raise NotFoundError(f"no decision of {agent_id!r} at {policy!r} has a reward yet; give one with ep.reward(...)")
     split = split_by_unit(samples)
     trained_mean = float(np.mean([sample.reward for sample in split.train])) if split.train else 0.0
-    held_out = LoggedDecisions(split.held_out, trained_mean)
-    verification = verify_learning(BanditTrainer(config), split.train, held_out, options=options)
+    usable = [sample for sample in split.held_out if sample.propensity is not None]
+    held_out = LoggedDecisions(usable, trained_mean)
+    verification = verify_learning(BanditTrainer(config, schema=schema), split.train, held_out, options=options)
+    if len(usable) < len(split.held_out):
+        note = f"{len(split.held_out) - len(usable)} held-out decisions without a propensity were left out"
+        verification = msgspec.structs.replace(verification, reasons=[*verification.reasons, note])
     lineage = {"agent": agent_id, "policy": policy, "num_samples": len(split.train), "held_out": {"kind": "log"}}
     return register_proven(workspace, f"{agent_id}.{policy}", verification, lineage)
 
@@ -145,4 +158,4 @@ def _held_out(workspace: Workspace, version: PolicyVersion) -> HeldOut:
     if not split.held_out:
         raise NotFoundError(f"no held-out decision of {version.policy!r} is left in the log to evaluate on")
     trained_mean = float(np.mean([sample.reward for sample in split.train])) if split.train else 0.0
-    return LoggedDecisions(split.held_out, trained_mean)
+    return LoggedDecisions([sample for sample in split.held_out if sample.propensity is not None], trained_mean)

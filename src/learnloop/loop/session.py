@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import atexit
-import math
+import os
 import sys
 import threading
 import weakref
@@ -14,25 +14,29 @@ from typing import Any, ParamSpec, Self, TypeVar, overload
 
 import msgspec
 
-from learnloop.algorithms import build_config
+from learnloop.algorithms import build_config, check_reward
 from learnloop.algorithms.contextual import AnyConfig
 from learnloop.core.clock import now
-from learnloop.core.errors import ConflictError, LearnloopError, NotFoundError, RewardError, UsageError
+from learnloop.core.errors import ConflictError, LearnloopError, NotFoundError, RewardError, UsageError, one_of
 from learnloop.core.ids import new_id
 from learnloop.core.names import check_name
 from learnloop.core.protocols import Context
-from learnloop.core.records import Decision, Episode, Json, Reward
-from learnloop.decisions import Choice, DecisionPoint
+from learnloop.core.records import MAX_REWARD, Decision, Episode, Json, Record, Reward
+from learnloop.decisions import Choice, DecisionPoint, declared_schema
 from learnloop.evaluation import VerificationOptions
 from learnloop.loop.episode import OpenEpisode
+from learnloop.loop.keeper import Keeper
 from learnloop.loop.proving import ProofResult, prove_from_log
 from learnloop.loop.workspace import Workspace, find_settings
 from learnloop.nn import ContextSchema, FeatureKind
-from learnloop.traces import ActiveEpisode, ActiveSpan, Recorder, instrument
+from learnloop.traces import ActiveSpan, Recorder, instrument
 
 P = ParamSpec("P")
 R = TypeVar("R")
+RecordType = TypeVar("RecordType", bound=Record)
 
+EXIT_SECONDS = 5.0
+"""How long the end of a program waits, at most, for each thing that is still to be saved."""
 EXPLORATION_SHARE = 0.05
 """The share of decisions that is drawn uniformly unless a policy is declared otherwise: what it costs keeps the log
 informative, so that what was learned can be proven from it."""
@@ -84,8 +88,9 @@ class Loop:
         self._recorder = Recorder(self.workspace.store.offer, self.agent_id)
         self._points: dict[str, DecisionPoint] = {}
         self._points_lock = threading.Lock()
-        self._checkpointing = threading.Lock()
-        self._background_error: str | None = None
+        self._keeper = Keeper(lambda: list(self._points.values()))
+        self._learning_error: str | None = None
+        self._process = os.getpid()
         self._closed = False
         atexit.register(_close_at_exit, weakref.ref(self))
 
@@ -101,7 +106,8 @@ class Loop:
             attempt: which try it is, from 0.
             metadata: what else there is to say, as JSON.
         """
-        return OpenEpisode(self._recorder, self._reward_episode, task_id=task, attempt=attempt, metadata=metadata)
+        task_id = None if task is None else str(task)
+        return OpenEpisode(self._recorder, self._reward_episode, task_id=task_id, attempt=attempt, metadata=metadata)
 
     def span(self, name: str, operation: str = "custom", **attributes: object) -> ActiveSpan:
         """Returns a context manager that records one timed operation inside the current episode.
@@ -172,7 +178,7 @@ class Loop:
         """
         check_name("a policy", name)
         config = build_config(algorithm, epsilon=epsilon, **options)
-        schema = None if features is None else ContextSchema(features=dict(features))
+        schema = declared_schema(None if features is None else dict(features))
         with self._points_lock:
             if name in self._points:
                 raise ConflictError(f"policy {name!r} is in use already; declare it before its first choice")
@@ -203,15 +209,17 @@ class Loop:
         span = self._recorder.current
         episode = span.episode if span else None
         point = self._points.get(name) or self._point(name)
-        decision, index = point.choose(
+        decision, position = point.choose(
             actions,
-            context or {},
+            {} if context is None else context,
             mask,
             episode_id=episode.episode_id if episode else None,
             span_id=span.span_id if span else None,
         )
+        if isinstance(episode, OpenEpisode):
+            episode.policies[name] = None
         self.workspace.store.offer(decision)
-        return Choice.of(decision, index, decision.propensity or 0.0)
+        return Choice.of(decision, position, decision.propensity or 0.0)
 
     def reward(
         self,
@@ -235,15 +243,23 @@ class Loop:
             RewardError: a value is neither None nor a finite number.
         """
         if isinstance(target, Choice):
-            self._write_rewards(values, weights, reason, decision_id=target.decision_id)
+            rewards = self._rewards(
+                values, weights, reason, episode_id=target.episode_id, decision_id=target.decision_id
+            )
+            self._write_rewards(rewards, [target.policy])
             return
-        decision = self._find_decision(target)
+        if not isinstance(target, str):
+            raise UsageError(f"{target!r} cannot be rewarded; give a choice, or the id of a decision or an episode")
+        decision = self._find(Decision, target)
         if decision is not None:
-            self._point(decision.policy)
-            self._write_rewards(values, weights, reason, decision_id=target, episode_id=decision.episode_id)
-        else:
-            self._require_episode(target)
-            self._write_rewards(values, weights, reason, episode_id=target)
+            rewards = self._rewards(values, weights, reason, episode_id=decision.episode_id, decision_id=target)
+            self._write_rewards(rewards, [decision.policy])
+            return
+        if self._find(Episode, target) is None:
+            raise NotFoundError(f"no decision and no episode has the id {target!r}")
+        decisions = self.workspace.store.iterate(Decision, where={"episode_id": target, "agent_id": self.agent_id})
+        policies = list(dict.fromkeys(each.policy for each in decisions))
+        self._write_rewards(self._rewards(values, weights, reason, episode_id=target), policies)
 
     def prove(self, name: str, **options: Any) -> ProofResult:
         """Returns the verdict on what can be learned from the log of policy ``name``, and registers what was proven.
@@ -258,9 +274,14 @@ class Loop:
         Raises:
             NotFoundError: no decision of the policy has a reward.
         """
+        try:
+            chosen = msgspec.convert(options, VerificationOptions)
+        except msgspec.ValidationError as error:
+            allowed = one_of(VerificationOptions.__struct_fields__)
+            raise UsageError(f"the options {options} cannot be used: {error}; allowed are {allowed}") from error
         self.flush()
-        config = self.policy_config(name)
-        return prove_from_log(self.workspace, self.agent_id, name, config, VerificationOptions(**options))
+        point = self._point(name)
+        return prove_from_log(self.workspace, self.agent_id, name, point.bandit.config, point.declared, chosen)
 
     # ------------------------------------------------------------------ keep
 
@@ -280,23 +301,31 @@ class Loop:
             num_written=store.num_written,
             num_dropped=store.num_dropped,
             num_failed=store.num_failed + recorder.num_failures,
-            last_error=store.last_error or recorder.last_failure or self._background_error or self._damage(),
+            last_error=store.last_error or recorder.last_failure or self._learning_trouble(),
         )
 
-    def _damage(self) -> str | None:
-        return next((point.damage for point in list(self._points.values()) if point.damage), None)
+    def close(self, timeout_seconds: float = 30.0) -> None:
+        """Saves what the policies have learned and closes the store; further records are dropped and counted.
 
-    def close(self) -> None:
-        """Saves what the policies have learned and closes the store; further records are dropped and counted."""
-        if self._closed:
+        Raises:
+            StoreError, UnreachableError: not all could be saved in time; the store is closed all the same.
+        """
+        if self._closed or self._process != os.getpid():  # a forked child's copy: store and policies are its parent's
             return
         self._closed = True
+        self._keeper.stop(timeout_seconds)
+        failures: list[LearnloopError] = []
+        for point in list(self._points.values()):
+            try:
+                point.checkpoint(timeout_seconds)
+            except LearnloopError as error:
+                failures.append(error)
         try:
-            with self._checkpointing:
-                for point in self._points.values():
-                    point.checkpoint()
-        finally:
-            self.workspace.close()
+            self.workspace.close(timeout_seconds)
+        except LearnloopError as error:
+            failures.append(error)
+        if failures:
+            raise failures[0]
 
     def __enter__(self) -> Self:
         return self
@@ -325,84 +354,100 @@ class Loop:
             return self._points[name]
 
     def _open_point(self, name: str, config: AnyConfig, schema: ContextSchema | None) -> DecisionPoint:
-        self.workspace.store.write([])  # what was recorded before is in the log that the point reads
         point = DecisionPoint(self.workspace.store, self.agent_id, name, config, schema=schema, seed=self._seed)
         self._points[name] = point
+        self._keeper.start()
         return point
 
     def _reward_episode(
         self,
-        episode: ActiveEpisode,
+        episode: OpenEpisode,
         values: Mapping[str, float | None],
         weights: Mapping[str, float] | None,
         reason: str | None,
     ) -> None:
-        self._write_rewards(values, weights, reason, episode_id=episode.episode_id)
+        rewards = self._rewards(values, weights, reason, episode_id=episode.episode_id)
+        self._write_rewards(rewards, list(episode.policies))
 
-    def _write_rewards(
+    def _rewards(
         self,
         values: Mapping[str, float | None],
         weights: Mapping[str, float] | None,
         reason: str | None,
         *,
-        episode_id: str | None = None,
+        episode_id: str | None,
         decision_id: str | None = None,
-    ) -> None:
-        """Checks all parts, then records and learns each."""
+    ) -> list[Reward]:
+        """Returns the parts of a reward, all of them checked before anything is written."""
         if not values:
             raise UsageError("a reward needs at least one named part, such as solved=1.0")
         unknown = set(weights or {}) - set(values)
         if unknown:
             raise UsageError(f"weights name {sorted(unknown)}, which are no parts of this reward ({sorted(values)})")
-        rewards = [
+        moment = now()
+        return [
             Reward(
                 reward_id=new_id(),
                 episode_id=episode_id,
                 decision_id=decision_id,
                 name=name,
                 value=_checked(name, value),
-                weight=_checked(f"weight of {name}", (weights or {}).get(name, 1.0)) or 0.0,
+                weight=_checked_weight(name, value, (weights or {}).get(name, 1.0)),
                 reason=reason,
-                created_at=now(),
+                created_at=moment,
             )
             for name, value in values.items()
         ]
+
+    def _write_rewards(self, rewards: Sequence[Reward], policies: Sequence[str]) -> None:
+        """Records rewards and lets ``policies`` learn from them.
+
+        Where a decision is not in memory and the log cannot be read now, its policy learns when it next syncs.
+        """
         for reward in rewards:
             self.workspace.store.offer(reward)
-            for point in list(self._points.values()):
-                point.apply(reward)
-                if point.checkpoint_due():
-                    self._checkpoint_in_background(point)
+        for policy in policies:
+            try:
+                point = self._points.get(policy) or self._point(policy)
+                for reward in rewards:
+                    point.apply(reward)
+            except LearnloopError as error:
+                self._learning_error = f"{policy} has not learned a reward yet: {error}"
 
-    def _find_decision(self, decision_id: str) -> Decision | None:
-        self.workspace.store.write([])  # a decision of a moment ago may still be queued
-        return self.workspace.store.find(Decision, decision_id)
+    def _find(self, kind: type[RecordType], key: str) -> RecordType | None:
+        """Returns a record that may have been made a moment ago and still be queued; None where there is none."""
+        found = self.workspace.store.find(kind, key)
+        if found is None:
+            self.workspace.store.write([])  # waits for what is queued
+            found = self.workspace.store.find(kind, key)
+        return found
 
-    def _require_episode(self, episode_id: str) -> None:
-        episode = self.workspace.store.find(Episode, episode_id)
-        if episode is None:
-            raise NotFoundError(f"no decision and no episode has the id {episode_id!r}")
-
-    def _checkpoint_in_background(self, point: DecisionPoint) -> None:
-        """Starts a checkpoint unless one is running; the agent does not wait for it."""
-        if self._checkpointing.acquire(blocking=False):
-            threading.Thread(target=self._checkpoint, args=(point,), name="learnloop-checkpoint", daemon=True).start()
-
-    def _checkpoint(self, point: DecisionPoint) -> None:
-        try:
-            point.checkpoint()
-        except LearnloopError as error:  # the log still has everything; the next checkpoint tries again
-            self._background_error = f"checkpoint of {point.name}: {error}"
-        finally:
-            self._checkpointing.release()
+    def _learning_trouble(self) -> str | None:
+        damage = next((point.damage for point in list(self._points.values()) if point.damage), None)
+        return self._learning_error or self._keeper.last_error or damage
 
 
 def _checked(name: str, value: object) -> float | None:
+    """Returns a reward's value as a float; booleans count as 0 and 1, other libraries' numbers as what they say."""
     if value is None:
         return None
-    if isinstance(value, bool | int | float) and math.isfinite(value):
-        return float(value)
-    raise RewardError(f"reward {name} is {value!r}; allowed are finite numbers, and None for 'could not be computed'")
+    try:
+        number = check_reward(value)
+    except RewardError as error:
+        raise RewardError(f"reward {name}: {error}") from error
+    if abs(number) > MAX_REWARD:
+        raise RewardError(f"reward {name} is {number}; allowed are numbers up to {MAX_REWARD:g}")
+    return number
+
+
+def _checked_weight(name: str, value: object, weight: object) -> float:
+    number = _checked(f"weight of {name}", weight)
+    if number is None:
+        raise RewardError(f"the weight of {name} is None; give a number, 0 for a metric that is not learned from")
+    product = 0.0 if value is None else (_checked(name, value) or 0.0) * number
+    if not abs(product) <= MAX_REWARD:
+        raise RewardError(f"reward {name} is {value} x {weight}; allowed are products up to {MAX_REWARD:g}")
+    return number
 
 
 def _close_at_exit(reference: weakref.ref[Loop]) -> None:
@@ -411,6 +456,6 @@ def _close_at_exit(reference: weakref.ref[Loop]) -> None:
     if loop is None:
         return
     try:
-        loop.close()
+        loop.close(EXIT_SECONDS)
     except LearnloopError as error:
         sys.stderr.write(f"learnloop: {loop.agent_id}: not all was saved: {error}\n")

@@ -102,9 +102,9 @@ class Workspace:
         is_file = settings.database.startswith("sqlite:///") and not settings.database.endswith(":memory:")
         return not is_file or Path(settings.database.removeprefix("sqlite:///")).exists()
 
-    def close(self) -> None:
-        """Writes what waits to be written and closes the store."""
-        self.store.close()
+    def close(self, timeout_seconds: float = 10.0) -> None:
+        """Writes what waits to be written, for so long at the most, and closes the store."""
+        self.store.close(timeout_seconds)
 
     def __enter__(self) -> Self:
         return self

@@ -67,7 +67,7 @@ class _Call:
     def span(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ActiveSpan:
         span = self.recorder.span(self.name, self.operation)
         if self.content:
-            span.set(input=self._input(args, kwargs))
+            span.attributes["input"] = self.recorder.describe(self._input(args, kwargs))
         return span
 
     def note_output(self, span: ActiveSpan, output: Any) -> Any:
@@ -194,4 +194,4 @@ class _Streaming:
 
     def note(self, item: Any) -> None:
         if self._call.content and len(self._items) < MAX_ITEMS:
-            self._items.append(item)
+            self._items.append(self._call.recorder.describe({"item": item})["item"])

@@ -82,20 +82,21 @@ class Recorder:
         try:
             self._sink(build())
         except Exception as error:  # noqa: BLE001 - the boundary between capture and the agent
-            self._note_failure(error)
+            self.note_failure(error)
 
     def describe(self, attributes: Mapping[str, object]) -> dict[str, Any]:
         """Returns ``attributes`` as JSON; one that cannot be read is left out, counted and said."""
         described: dict[str, Any] = {}
         for name, value in attributes.items():
             try:
-                described[name] = plain(value)
+                described[str(name)] = plain(value)
             except Exception as error:  # noqa: BLE001 - the boundary between capture and the agent's own objects
-                self._note_failure(error)
+                self.note_failure(error)
                 described[name] = f"(could not be recorded: {type(error).__name__})"
         return described
 
-    def _note_failure(self, error: Exception) -> None:
+    def note_failure(self, error: Exception) -> None:
+        """Counts something that could not be recorded, and keeps the reason."""
         self._num_failures += 1
         self._last_failure = describe_error(error)
 
@@ -108,6 +109,7 @@ class ActiveSpan:
     """An operation while it runs; ``set`` adds to its attributes."""
 
     __slots__ = (
+        "_ended",
         "_recorder",
         "_started_at",
         "_started_ns",
@@ -133,6 +135,7 @@ class ActiveSpan:
         self.parent_id: str | None = None
         self.trace_id = ""
         self._token: Token[ActiveSpan | None] | None = None
+        self._ended = False
 
     def set(self, **attributes: object) -> Self:
         """Adds attributes as they are now, values that are not JSON by their ``repr``; returns the span."""
@@ -150,7 +153,11 @@ class ActiveSpan:
         self._started_ns = time.perf_counter_ns()
 
     def end(self, error: BaseException | None = None) -> None:
-        """Stops the clock and records the span."""
+        """Stops the clock and records the span; ending it again changes nothing and is counted as a failure."""
+        if self._ended:
+            self._recorder.note_failure(UsageError(f"span {self.name!r} was ended twice"))
+            return
+        self._ended = True
         elapsed_ns = time.perf_counter_ns() - self._started_ns
         if error is not None and not isinstance(error, GeneratorExit):
             self.error = describe_error(error)
@@ -205,7 +212,8 @@ class ActiveEpisode(ActiveSpan):
         self.task_id = task_id
         self.attempt = attempt
         self.status: EpisodeStatus | None = None
-        self._metadata = recorder.describe(metadata or {})
+        given: Mapping[str, object] = metadata if isinstance(metadata, Mapping) else {"metadata": metadata}
+        self._metadata = {} if metadata is None else recorder.describe(given)
         self._truncated = False
 
     def truncate(self) -> None:
@@ -228,15 +236,19 @@ class ActiveEpisode(ActiveSpan):
         self._recorder.keep(self._episode_record)
 
     def end(self, error: BaseException | None = None) -> None:
-        """Ends the episode as completed, or as failed with ``error``, and records it with its root span."""
-        if self.status is None:
-            raise UsageError(f"episode {self.episode_id} was not begun")
-        failed = error is not None and not isinstance(error, GeneratorExit)
-        wanted = EpisodeStatus.FAILED if failed else EpisodeStatus.COMPLETED
-        check_transition(EPISODE_TRANSITIONS, f"episode {self.episode_id}", self.status, wanted)
-        self.status = wanted
-        super().end(error)
-        self._recorder.keep(self._episode_record)
+        """Ends the episode as completed, or as failed with ``error``, and records it with its root span.
+
+        Ending it again changes nothing and is counted as a failure to record.
+        """
+        if self.status is EpisodeStatus.RUNNING:
+            failed = error is not None and not isinstance(error, GeneratorExit)
+            wanted = EpisodeStatus.FAILED if failed else EpisodeStatus.COMPLETED
+            check_transition(EPISODE_TRANSITIONS, f"episode {self.episode_id}", self.status, wanted)
+            self.status = wanted
+            super().end(error)
+            self._recorder.keep(self._episode_record)
+        else:
+            self._recorder.note_failure(UsageError(f"episode {self.episode_id} was ended twice, or not begun"))
 
     def _episode_record(self) -> Episode:
         running = self.status is EpisodeStatus.RUNNING

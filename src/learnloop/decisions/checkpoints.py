@@ -1,0 +1,126 @@
+"""Checkpoints of a point's learner: shortcuts to what its log says, found, kept few and never trusted blindly."""
+
+from __future__ import annotations
+
+import io
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+from sqlalchemy import delete
+
+from learnloop.algorithms import ContextualBandit
+from learnloop.core.clock import now
+from learnloop.core.errors import CorruptError, LearnloopError
+from learnloop.core.ids import new_id
+from learnloop.core.protocols import PolicyArtifact
+from learnloop.core.records import Agent, Json, ModelCheckpoint
+from learnloop.store import Store
+from learnloop.store import schema as tables
+
+KEPT = 2
+"""How many checkpoints of a point are kept."""
+GRACE = timedelta(minutes=10)
+"""An older one is kept so long all the same: a backup that is being made may be about to copy it."""
+
+
+class Restored(NamedTuple):
+    """What the newest checkpoint gave."""
+
+    bandit: ContextualBandit | None
+    """None: there is none, or it cannot be used."""
+    sequence: int
+    """The log up to here is learned."""
+    declared: Json | None
+    """The features that the policy was declared with when it was made; None: found out from the contexts."""
+    damage: str | None
+    """Why it cannot be used."""
+
+
+class Checkpoints:
+    """The checkpoints of one policy of one agent in a store."""
+
+    def __init__(self, store: Store, agent_id: str, policy: str) -> None:
+        self._store = store
+        self._agent_id = agent_id
+        self._policy = policy
+
+    def newest(self) -> Restored:
+        """Returns the state of the newest checkpoint; without one, the state before the log began."""
+        found = self._found()
+        if not found or self._store.blobs is None:
+            return Restored(None, 0, None, None)
+        record = found[0]
+        try:
+            artifact = _unpack(self._store.blobs.get(record.checkpoint_path), self._owner())
+            bandit = ContextualBandit.from_artifact(artifact)
+        except LearnloopError as error:
+            return Restored(None, 0, None, f"a checkpoint of {self._policy} could not be used, the log was: {error}")
+        metrics = record.performance_metrics
+        return Restored(bandit, int(metrics["reward_sequence"]), metrics.get("declared"), None)
+
+    def save(self, artifact: PolicyArtifact, num_updates: int, sequence: int, declared: Json | None) -> ModelCheckpoint:
+        """Writes a checkpoint durably, removes old ones and returns its record.
+
+        Raises:
+            StoreError, UnreachableError: it could not be written; the log still has everything.
+        """
+        if self._store.blobs is None:
+            raise CorruptError("a store without a folder for blobs cannot keep checkpoints")
+        record = ModelCheckpoint(
+            checkpoint_id=new_id(),
+            agent_id=self._agent_id,
+            policy=self._policy,
+            checkpoint_path=self._store.blobs.put(_pack(artifact, self._owner())),
+            performance_metrics={"reward_sequence": sequence, "declared": declared},
+            training_iteration=num_updates,
+            created_at=now(),
+        )
+        self._store.write([Agent(agent_id=self._agent_id, created_at=record.created_at), record])
+        self._remove_old(record.checkpoint_id)
+        return record
+
+    def _owner(self) -> str:
+        return f"{self._agent_id}.{self._policy}"
+
+    def _found(self) -> list[ModelCheckpoint]:
+        """Returns the checkpoints, the one that has learned most of the log first: clocks may go back."""
+        mine = {"agent_id": self._agent_id, "policy": self._policy}
+        found = list(self._store.iterate(ModelCheckpoint, where=mine))
+        return sorted(found, key=lambda each: int(each.performance_metrics["reward_sequence"]), reverse=True)
+
+    def _remove_old(self, newest: str) -> None:
+        found = self._found()
+        limit = now() - GRACE
+        old = [each for each in found[KEPT:] if each.created_at <= limit and each.checkpoint_id != newest]
+        if not old or self._store.blobs is None:
+            return
+        table = tables.model_checkpoints
+        gone = delete(table).where(table.c.checkpoint_id.in_([each.checkpoint_id for each in old]))
+        self._store.run(lambda connection: connection.execute(gone).rowcount)
+        left = {each.checkpoint_path for each in found} - {each.checkpoint_path for each in old}
+        for address in {each.checkpoint_path for each in old} - left:
+            self._store.blobs.remove(address)
+
+
+def _pack(artifact: PolicyArtifact, owner: str) -> bytes:
+    """Returns an artefact as one blob: the length of its JSON, the JSON, its tensors."""
+    head = msgspec.json.encode({"owner": owner, "algorithm": artifact.algorithm, "config": artifact.config})
+    tensors = {name: np.ascontiguousarray(tensor) for name, tensor in artifact.tensors.items()}
+    return len(head).to_bytes(8, "big") + head + save(tensors)
+
+
+def _unpack(blob: bytes, owner: str) -> PolicyArtifact:
+    stream = io.BytesIO(blob)
+    length = int.from_bytes(stream.read(8), "big")
+    try:
+        head: dict[str, Any] = msgspec.json.decode(stream.read(length))
+        artifact = PolicyArtifact(head["algorithm"], head["config"], load(stream.read()))
+        if head["owner"] != owner:
+            raise CorruptError(f"it is the checkpoint of {head['owner']!r}")
+    except (msgspec.DecodeError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise CorruptError(f"it cannot be read: {error}") from error
+    return artifact

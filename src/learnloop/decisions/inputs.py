@@ -1,0 +1,84 @@
+"""What a caller gives to ``choose``, made plain once: the same object is encoded, kept and logged.
+
+So a context that its caller changes afterwards changes nothing here, numbers of other libraries become Python's, and
+what is learned now is what a later process reads from the log.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any
+
+import numpy as np
+
+from learnloop.core.errors import ActionError, ContextError
+from learnloop.core.protocols import ContextValue
+from learnloop.store.columns import clean_text
+
+_MAX_INTEGER = 2**63 - 1
+"""Larger ones become floats: no database column holds them."""
+
+
+def plain_context(context: object) -> dict[str, ContextValue]:
+    """Returns a copy of ``context`` with plain keys and values.
+
+    Raises:
+        ContextError: it is no mapping from text to numbers, booleans and text.
+    """
+    if not isinstance(context, Mapping):
+        raise ContextError(f"the context is {context!r}; give a dict from feature names to numbers, booleans or text")
+    return {_plain_name(name): _plain_value(name, value) for name, value in context.items()}
+
+
+def plain_actions(actions: object) -> list[str]:
+    """Returns ``actions`` as a list of plain text, in their order.
+
+    Raises:
+        ActionError: they have no order, or one is not text.
+    """
+    if isinstance(actions, str | bytes | Mapping | Set) or not isinstance(actions, Iterable):
+        raise ActionError(f"the actions are {actions!r}; give a list of names, in an order that means something to you")
+    plain: list[str] = []
+    for action in actions:
+        if not isinstance(action, str):
+            raise ActionError(f"{action!r} cannot name an action; give text that is not empty")
+        plain.append(clean_text(str(action)))
+    return plain
+
+
+def plain_mask(mask: Sequence[bool] | None) -> list[bool] | None:
+    """Returns ``mask`` with Python's booleans; other values stay what they are, for the check that refuses them."""
+    if mask is None:
+        return None
+    entries: list[Any] = list(mask)
+    return [bool(entry) if isinstance(entry, np.bool_) else entry for entry in entries]
+
+
+def _plain_name(name: object) -> str:
+    if not isinstance(name, str):
+        raise ContextError(f"context feature {name!r} is not named by text; give names such as 'size'")
+    return clean_text(str(name))
+
+
+def _plain_value(name: object, value: object) -> ContextValue:
+    if type(value) is float or type(value) is bool:
+        return value
+    if type(value) is int and -_MAX_INTEGER <= value <= _MAX_INTEGER:
+        return value
+    if isinstance(value, str):
+        return clean_text(str(value))
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, numbers.Integral) and -_MAX_INTEGER <= int(value) <= _MAX_INTEGER:
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return _as_float(name, value)
+    raise ContextError(f"context feature {name!r} is {value!r}; allowed are numbers, booleans and text")
+
+
+def _as_float(name: object, value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise ContextError(f"context feature {name!r} is {value!r}, which is too large for a number") from error
