@@ -163,8 +163,9 @@ def test_an_episode_that_has_not_begun_cannot_be_rewarded(loop: Loop) -> None:
 
 def test_prove_names_a_wrong_option(loop: Loop) -> None:
     loop.reward(loop.choose("p", ["a", "b"]), v=1.0)
-    with pytest.raises(UsageError, match=r"alpha.*allowed are 'seed', 'alpha'"):
-        loop.prove("p", alpha="x")
+    for options in ({"alpha": "x"}, {"foo": 1}):
+        with pytest.raises(UsageError, match=r"(alpha|foo).*allowed are 'seed', 'alpha'"):
+            loop.prove("p", **options)
 
 
 def test_rewards_reach_policies_that_this_loop_has_not_opened(loop: Loop, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -26,7 +26,7 @@ def plain_context(context: object) -> dict[str, ContextValue]:
     Raises:
         ContextError: it is no mapping from text to numbers, booleans and text.
     """
-    if not isinstance(context, Mapping):
+    if type(context) is not dict and not isinstance(context, Mapping):
         raise ContextError(f"the context is {context!r}; give a dict from feature names to numbers, booleans or text")
     return {_plain_name(name): _plain_value(name, value) for name, value in context.items()}
 
@@ -37,10 +37,10 @@ def plain_actions(actions: object) -> list[str]:
     Raises:
         ActionError: they have no order, or one is not text.
     """
-    if isinstance(actions, str | bytes | Mapping | Set) or not isinstance(actions, Iterable):
+    if not isinstance(actions, list | tuple) and not _has_order(actions):
         raise ActionError(f"the actions are {actions!r}; give a list of names, in an order that means something to you")
     plain: list[str] = []
-    for action in actions:
+    for action in cast(Iterable[object], actions):
         if not isinstance(action, str):
             raise ActionError(f"{action!r} cannot name an action; give text that is not empty")
         plain.append(clean_text(str(action)))
@@ -53,6 +53,10 @@ def plain_mask(mask: Sequence[bool] | None) -> list[bool] | None:
         return None
     entries: list[Any] = list(mask)
     return [bool(entry) if isinstance(entry, np.bool_) else entry for entry in entries]
+
+
+def _has_order(actions: object) -> bool:
+    return isinstance(actions, Iterable) and not isinstance(actions, str | bytes | Mapping | Set)
 
 
 def _plain_name(name: object) -> str:

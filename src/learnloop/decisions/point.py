@@ -136,7 +136,8 @@ class DecisionPoint:
             LearnloopError: the decision is not in memory and the log cannot be read; ``sync`` will learn it.
         """
         with self._lock:
-            self._ensure_loaded([reward])
+            if reward.decision_id is None or reward.decision_id not in self._pending:
+                self._ensure_loaded([reward])
             targets = self._targets(reward)
             for pending in targets:
                 self._take(pending, reward)

@@ -274,11 +274,7 @@ class Loop:
         Raises:
             NotFoundError: no decision of the policy has a reward.
         """
-        try:
-            chosen = msgspec.convert(options, VerificationOptions)
-        except msgspec.ValidationError as error:
-            allowed = one_of(VerificationOptions.__struct_fields__)
-            raise UsageError(f"the options {options} cannot be used: {error}; allowed are {allowed}") from error
+        chosen = _verification_options(options)
         self.flush()
         point = self._point(name)
         return prove_from_log(self.workspace, self.agent_id, name, point.bandit.config, point.declared, chosen)
@@ -425,6 +421,17 @@ class Loop:
     def _learning_trouble(self) -> str | None:
         damage = next((point.damage for point in list(self._points.values()) if point.damage), None)
         return self._learning_error or self._keeper.last_error or damage
+
+
+def _verification_options(options: Mapping[str, Any]) -> VerificationOptions:
+    allowed = VerificationOptions.__struct_fields__
+    unknown = options.keys() - set(allowed)
+    if unknown:
+        raise UsageError(f"prove has no options {one_of(sorted(unknown))}; allowed are {one_of(allowed)}")
+    try:
+        return msgspec.convert(options, VerificationOptions)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"the options {options} cannot be used: {error}; allowed are {one_of(allowed)}") from error
 
 
 def _checked(name: str, value: object) -> float | None:
