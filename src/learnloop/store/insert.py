@@ -31,6 +31,7 @@ from learnloop.store.mapping import (
     TABLES,
     fields_of,
     insert_rows,
+    insert_values,
     json_rows,
     key_column,
     table_of,
@@ -119,9 +120,8 @@ def insert_events(connection: Connection, events: Sequence[EventParts], moment: 
     rows = to_rows(Event, [_event(parts, created_at) for parts in events], connection.dialect.name)
     without_sequence = [row[1:] for row in rows]
     if connection.dialect.name == "sqlite":
-        connection.exec_driver_sql(
-            "INSERT INTO events (kind, subject, payload, created_at) VALUES (?, ?, ?, ?)", without_sequence
-        )
+        statement = "INSERT INTO events (kind, subject, payload, created_at) VALUES {rows}"
+        insert_values(connection, statement, without_sequence)
         return
     connection.exec_driver_sql(
         "INSERT INTO events (kind, subject, payload, created_at) SELECT kind, subject, payload, created_at "
