@@ -16,6 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from learnloop import __version__
+from learnloop.cli.output import say
 from learnloop.core.errors import LearnloopError
 
 
@@ -88,20 +89,45 @@ def main(arguments: list[str] | None = None) -> None:
 def run(arguments: list[str] | None = None) -> int:
     """Runs the command line and returns its exit code; errors go to standard error, in words."""
     try:
-        result: Any = cli.main(arguments, prog_name="learnloop", standalone_mode=False)
+        code = _run(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        _leave_standard_output()
+        return 0
+    except OSError as error:
+        _leave_standard_output()
+        _complain(f"Error: the output could not be written: {error.strerror or error}")
+        return 1
+
+
+def _run(arguments: list[str] | None) -> int:
+    if sys.stdout is None:
+        raise OSError("standard output is closed")
+    try:
+        with cli.make_context("learnloop", sys.argv[1:] if arguments is None else list(arguments)) as context:
+            result: Any = cli.invoke(context)
         return int(result or 0)
-    except click.exceptions.Abort:
-        click.echo("Interrupted.", err=True)
-        return 130
-    except KeyboardInterrupt:
-        click.echo("Interrupted.", err=True)
+    except click.exceptions.Exit as exit_:
+        return exit_.exit_code
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        _complain("Interrupted.")
         return 130
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except LearnloopError as error:
-        click.echo(f"Error: {error}", err=True)
+        _complain(f"Error: {error}")
         return error.exit_code
-    except BrokenPipeError:  # the reader, such as head, has seen enough
+
+
+def _complain(message: str) -> None:
+    if sys.stderr is not None:
+        say(message, error=True)
+
+
+def _leave_standard_output() -> None:
+    """Points standard output where nothing can fail: the interpreter flushes it once more when it ends."""
+    if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0

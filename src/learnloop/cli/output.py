@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 _WIDE = 4096
 """Columns where nobody looks: a file or a pipe gets whole lines."""
 _FLEXIBLE = frozenset({"task", "what to do"})
+_MIN_FLEXIBLE = 12
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -43,6 +47,16 @@ def print_json(schema: str, **fields: Any) -> None:
     click.echo(msgspec.json.encode({"schema": schema, **fields}))
 
 
+def say(message: str, *, error: bool = False) -> None:
+    """Prints a line for a person; what is stored comes from anywhere, so control characters in it are shown."""
+    click.echo("\n".join(shown(line) for line in message.split("\n")), err=error)
+
+
+def shown(value: str) -> str:
+    r"""Returns text as a terminal may be given it: control and direction characters become escapes such as \x1b."""
+    return _CONTROLS.sub(lambda found: ascii(found.group())[1:-1], value)
+
+
 def console(*, error: bool = False) -> Console:
     """Returns a rich console on standard output, or on standard error; plain and wide where that is no terminal."""
     from rich.console import Console
@@ -54,22 +68,28 @@ def console(*, error: bool = False) -> Console:
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
     """Prints rows under their columns, each row on one line; ``empty``, on standard error, where there are none.
 
-    On a terminal that is too narrow the column ``task`` and those of prose are cut; ``--json`` has all of it.
+    On a terminal that is too narrow a column of prose is cut; where that is not enough, lines are longer than it.
     """
     from rich.table import Table
     from rich.text import Text
 
-    found = [[Text(text(cell)) for cell in row] for row in rows]
+    found = [[text(cell) for cell in row] for row in rows]
     if not found:
-        click.echo(empty, err=True)
+        say(empty, error=True)
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        flexible = column in _FLEXIBLE
-        table.add_column(column, no_wrap=True, overflow="ellipsis", ratio=1 if flexible else None)
+    terminal = console()
+    widths = [max(map(len, [name, *(row[index] for row in found)])) for index, name in enumerate(columns)]
+    left = terminal.width - sum(widths) - 2 * (len(columns) - 1)
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for index, name in enumerate(columns):
+        if name in _FLEXIBLE and left < 0:
+            kept = max(_MIN_FLEXIBLE, widths[index] + left)
+            left += widths[index] - kept
+            widths[index] = kept
+        table.add_column(name, no_wrap=True, overflow="ellipsis", width=widths[index])
     for row in found:
-        table.add_row(*row)
-    console().print(table)
+        table.add_row(*map(Text, row))
+    terminal.print(table, width=max(terminal.width, terminal.width - left), crop=False, soft_wrap=left < 0)
 
 
 def text(value: object) -> str:
@@ -80,12 +100,15 @@ def text(value: object) -> str:
         return f"{value:.4f}"
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S")
-    return str(value)
+    return shown(str(value))
 
 
 @contextmanager
 def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
     """Gives a function that takes what was done since its last call; shows a bar where standard error is a terminal."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield lambda done: None
+        return
     from rich.progress import Progress
 
     with Progress(console=console(error=True), transient=True) as bar:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import click
 
-from learnloop.cli.output import json_option, open_workspace, print_json, print_table
+from learnloop.cli.output import json_option, open_workspace, print_json, print_table, say
+
+
+def not_empty(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+    """Returns an option's text, refusing one without a word."""
+    if not value.strip():
+        raise click.BadParameter("say it in a few words", ctx=ctx, param=parameter)
+    return value
 
 
 @click.group()
@@ -68,18 +75,18 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     click.echo(f"{version.policy}@{version.version}  {version.algorithm}  {version.content_hash}")
     click.echo(f"registered {version.created_at:%Y-%m-%d %H:%M:%S} UTC, parent {version.parent_id or 'none'}")
     for metric, value in version.metrics.items():
-        click.echo(f"  {metric}: {value:.4f}" if isinstance(value, float) else f"  {metric}: {value}")
+        say(f"  {metric}: {value:.4f}" if isinstance(value, float) else f"  {metric}: {value}")
     click.echo("aliases: " + (", ".join(f"{alias} -> {number}" for alias, number in aliases.items()) or "none"))
     for certificate in certificates:
         click.echo(f"certificate {certificate.certificate_id}: {certificate.verdict.value}")
         for reason in certificate.reasons:
-            click.echo(f"  {reason}")
+            say(f"  {reason}")
 
 
 @policy.command("alias")
 @click.argument("name")
 @click.argument("alias")
-@click.option("--reason", required=True, help="Why it is moved; kept with the move.")
+@click.option("--reason", required=True, callback=not_empty, help="Why it is moved; kept with the move.")
 @click.option("--actor", envvar="USER", default="cli", show_default=True, help="Who moves it.")
 @json_option
 @click.pass_context
@@ -114,6 +121,7 @@ def prune(ctx: click.Context, name: str, keep: int, dry_run: bool, as_json: bool
       learnloop policy prune packer.codec --keep 5 --dry-run
     """
     workspace = open_workspace(ctx)
+    workspace.registry.resolve(name)  # an unknown name is said, not taken for one without old versions
     removed = workspace.registry.prune(name, keep, dry_run=dry_run)
     if as_json:
         print_json("learnloop.prune/v1", dry_run=dry_run, removed=removed)

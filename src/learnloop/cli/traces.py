@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from learnloop.cli.output import json_option, open_workspace, print_json, print_table, progress
+from learnloop.cli.output import json_option, open_workspace, print_json, print_table, progress, say
 
 
 @click.group()
@@ -44,12 +44,14 @@ def import_(ctx: click.Context, file: Path, format_name: str | None, agent: str,
         return
     counts = ", ".join(f"{count:,} {name}s" for name, count in sorted(report.num_records.items())) or "no records"
     click.echo(f"{report.format}: {report.num_lines:,} lines, {counts}; {report.num_new:,} records are new")
-    click.echo(
-        f"unknown: the outcome of {report.num_episodes_without_reward:,} episodes, "
-        f"the propensity of {report.num_decisions_without_propensity:,} decisions"
-    )
+    unknown = {
+        "the outcome of {:,} episodes": report.num_episodes_without_reward,
+        "the propensity of {:,} decisions": report.num_decisions_without_propensity,
+    }
+    if any(unknown.values()):
+        click.echo("unknown: " + ", ".join(words.format(count) for words, count in unknown.items() if count))
     for fault in report.bad_lines:
-        click.echo(f"line {fault.line}: {fault.reason}", err=True)
+        say(f"line {fault.line}: {fault.reason}", error=True)
     if report.num_bad_lines:
         click.echo(f"{report.num_bad_lines:,} bad lines were left out", err=True)
 
@@ -116,21 +118,17 @@ def show(ctx: click.Context, episode_id: str, as_json: bool) -> None:
         print_json("learnloop.trace/v1", **{name: getattr(detail, name) for name in detail.__struct_fields__})
         return
     episode = detail.episode
-    click.echo(
-        f"{episode.agent_id}  task {episode.task_id or '-'}  {episode.status.value}  {episode.error or ''}".rstrip()
-    )
+    say(f"{episode.agent_id}  task {episode.task_id or '-'}  {episode.status.value}  {episode.error or ''}".rstrip())
     for depth, span in span_tree(detail.spans):
         milliseconds = (span.ended_at - span.started_at).total_seconds() * 1000
         error = f"  {span.error}" if span.error else ""
-        click.echo(f"{'  ' * depth}{span.operation} {span.name}  {milliseconds:.1f} ms{error}")
+        say(f"{'  ' * depth}{span.operation} {span.name}  {milliseconds:.1f} ms{error}")
     for decision in detail.decisions:
         chance = "?" if decision.propensity is None else f"{decision.propensity:.3f}"
-        click.echo(
-            f"decision {decision.policy}: {decision.action} (propensity {chance}) of {', '.join(decision.actions)}"
-        )
+        say(f"decision {decision.policy}: {decision.action} (propensity {chance}) of {', '.join(decision.actions)}")
     for reward in detail.rewards:
         value = "unknown" if reward.value is None else f"{reward.value:g}"
-        click.echo(f"reward {reward.name}: {value} x {reward.weight:g} from {reward.source}")
+        say(f"reward {reward.name}: {value} x {reward.weight:g} from {reward.source}")
 
 
 @traces.command("export")
