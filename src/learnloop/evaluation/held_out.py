@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
@@ -117,6 +117,17 @@ class OutcomeTable:
     def units(self) -> Sequence[str]:
         """The episodes, one a row."""
         return self._units
+
+    def without(self, units: Collection[str]) -> OutcomeTable:
+        """Returns the table less the rows of ``units``."""
+        rows = [row for row, unit in enumerate(self._units) if unit not in units]
+        return OutcomeTable(
+            [self._units[row] for row in rows],
+            [self.contexts[row] for row in rows],
+            self.actions,
+            self._rewards[rows],
+            None if self.masks is None else self.masks[rows],
+        )
 
     def rewards(self, policy: Policy) -> Floats:
         """Returns sum_a pi(a | x) r(x, a) for each unit, shape ``(num_units,)``.

@@ -17,7 +17,7 @@ from learnloop.algorithms import BanditTrainer, load_policy
 from learnloop.algorithms.contextual import AnyConfig
 from learnloop.core.errors import NotFoundError, UsageError
 from learnloop.core.protocols import HeldOut, Policy, Sample, SavedPolicy
-from learnloop.core.records import PolicyVersion, Verdict
+from learnloop.core.records import Decision, Episode, PolicyVersion, Verdict
 from learnloop.decisions import logged_samples
 from learnloop.evaluation import (
     Comparison,
@@ -35,6 +35,8 @@ from learnloop.registry import Proof
 
 HELD_OUT_SHARE = 0.4
 CANDIDATE = "candidate"
+MIN_SHARED_UNITS = 20
+"""Held-out tasks that neither of two versions was trained on, at the least, to compare them on."""
 
 
 class ProofResult(NamedTuple):
@@ -143,9 +145,29 @@ def evaluate(workspace: Workspace, reference: str, baseline: str, *, seed: int =
             f"unknown baseline {baseline!r}; allowed are {', '.join(BASELINES)} and a policy's NAME@version"
         )
     other = workspace.registry.resolve(baseline)
+    if isinstance(held_out, OutcomeTable):
+        held_out = _unseen_by(workspace, other, held_out)
     against: Policy = load_policy(workspace.registry.load(other))
     label = f"{other.policy}@{other.version}"
     return version, compare(policy, against, held_out, baseline_name=label, seed=seed)
+
+
+def _unseen_by(workspace: Workspace, other: PolicyVersion, table: OutcomeTable) -> OutcomeTable:
+    """Returns the held-out tasks that ``other`` was not trained on either: two runs may share tasks.
+
+    Raises:
+        UsageError: too few are left to compare on.
+    """
+    mine = {"agent_id": other.lineage["agent"], "policy": other.lineage["policy"]}
+    episodes = {each.episode_id for each in workspace.store.iterate(Decision, where=mine)} - {None}
+    trained = {each.task_id for each in workspace.store.iterate(Episode, where={"episode_id": episodes})} - {None}
+    left = table.without({str(task_id) for task_id in trained})
+    if len(left.units) < MIN_SHARED_UNITS:
+        raise UsageError(
+            f"{other.policy}@{other.version} was trained on all but {len(left.units)} of these held-out tasks; "
+            f"at least {MIN_SHARED_UNITS} are needed to compare on"
+        )
+    return left
 
 
 def _held_out(workspace: Workspace, version: PolicyVersion) -> HeldOut:
