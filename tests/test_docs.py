@@ -94,7 +94,11 @@ def test_every_event_and_format_is_documented() -> None:
 def test_the_first_screen_of_the_readme() -> None:
     """One sentence, three numbers with the command for each, two commands, the example: within 40 lines."""
     head = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:40]
-    assert sum(line.startswith("|") and "`" in line for line in head) == 3
+    rows = [line for line in head if line.startswith("|") and "`" in line]
+    assert len(rows) == 3
+    for row in rows:
+        assert all(re.search(r"\d", cell) for cell in row.split("|")[2:4]), row
+        assert not re.search(r"[A-Z]+_[A-Z]+", row), row
     assert [line.split("#")[0].strip() for line in head if line.startswith("$ ")] == ["$ make demo", "$ make test"]
     assert any("ep.reward(saved=0.61)" in line for line in head)
 

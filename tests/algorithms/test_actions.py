@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from learnloop.algorithms import action_index, allowed_actions, check_actions, check_reward, draw
+from learnloop.algorithms import allowed_actions, check_actions, check_reward, draw
 from learnloop.core.errors import ActionError, RewardError
 
 ACTIONS = ["store", "gzip", "xz"]
@@ -37,12 +37,6 @@ def test_good_actions_and_masks_are_accepted() -> None:
 def test_bad_actions_and_masks_are_refused(actions: list[str], mask: list[bool] | None, message: str) -> None:
     with pytest.raises(ActionError, match=message):
         check_actions(actions, mask)
-
-
-def test_an_unknown_action_is_refused_with_the_allowed_ones() -> None:
-    assert action_index("gzip", ACTIONS) == 1
-    with pytest.raises(ActionError, match="'zip' is not an action here; allowed are 'store', 'gzip', 'xz'"):
-        action_index("zip", ACTIONS)
 
 
 def test_rewards_are_finite_numbers() -> None:

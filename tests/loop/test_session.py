@@ -407,3 +407,12 @@ def test_the_example_of_the_issue_runs_in_memory() -> None:
 def test_an_agent_needs_a_name(name: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot name an agent"):
         ll.Loop(name, home=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "options", [{"seed": "x"}, {"seed": 0.5}, {"queue_size": 0}, {"queue_size": -5}, {"queue_size": "9"}]
+)
+def test_options_that_are_no_numbers(options: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=next(iter(options))):
+        ll.Loop("packer", home=tmp_path, **options)
+    assert not (tmp_path / "learnloop.db").exists()

@@ -1,6 +1,6 @@
 """Algorithms that learn policies: contextual bandits. They know nothing of stores, agents or evaluation."""
 
-from learnloop.algorithms.actions import action_index, allowed_actions, check_actions, check_reward, draw
+from learnloop.algorithms.actions import allowed_actions, check_actions, check_reward, draw
 from learnloop.algorithms.bandit_config import BanditConfig
 from learnloop.algorithms.contextual import BanditTrainer, ContextualBandit, Prepared, build_config
 from learnloop.algorithms.linear_policy import LinearPolicy, load_policy
@@ -19,7 +19,6 @@ __all__ = [
     "Ridge",
     "SquareCBConfig",
     "ThompsonConfig",
-    "action_index",
     "allowed_actions",
     "build_config",
     "check_actions",

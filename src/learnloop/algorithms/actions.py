@@ -50,18 +50,6 @@ def allowed_actions(actions: Sequence[str], mask: Sequence[bool] | None) -> NDAr
     return allowed
 
 
-def action_index(action: str, actions: Sequence[str]) -> int:
-    """Returns where ``action`` lies in ``actions``.
-
-    Raises:
-        ActionError: it is not one of them.
-    """
-    try:
-        return list(actions).index(action)
-    except ValueError:
-        raise ActionError(f"{action!r} is not an action here; allowed are {one_of(actions)}") from None
-
-
 def check_reward(reward: object) -> float:
     """Returns ``reward`` as a float; a boolean counts as 0 or 1.
 

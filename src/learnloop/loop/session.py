@@ -69,7 +69,7 @@ class Loop:
         queue_size: how many records may wait to be written before further ones are dropped.
 
     Raises:
-        UsageError: ``agent`` cannot be a name.
+        UsageError: ``agent`` cannot be a name, or ``seed`` or ``queue_size`` is no such number.
         StoreError: the store cannot be opened.
     """
 
@@ -83,6 +83,10 @@ class Loop:
         queue_size: int = 65_536,
     ) -> None:
         self.agent_id = check_name("an agent", agent)
+        if seed is not None and type(seed) is not int:
+            raise UsageError(f"seed is {seed!r}; give a whole number, or None")
+        if type(queue_size) is not int or queue_size < 1:
+            raise UsageError(f"queue_size is {queue_size!r}; give a whole number of at least 1")
         self.workspace = Workspace(find_settings(home, database), create=True, queue_size=queue_size)
         self._seed = seed
         self._recorder = Recorder(self.workspace.store.offer, self.agent_id)
