@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -24,9 +24,10 @@ BROAD_HANDLERS = {
     "store/writer.py: _run_function": "the failure is set on the future of the one who waits for it",
     "store/writer.py: _write": "raised at once where the place failed, else found again record by record",
     "store/writer.py: _write_halves": "kept for the one record that it comes from, whose owner is told",
+    "store/store.py: _open_schema": "a database that another process holds is waited for until the deadline",
     "traces/instrument.py: wrapper": "an exception thrown at a generator is handed on to that generator",
 }
-"""Where a broad handler may swallow, and why. One that ends in a bare ``raise`` or raises from it hides nothing."""
+"""Where a broad handler or ``suppress`` may swallow, and why. One that raises on each of its paths hides nothing."""
 
 CONSTANT_HANDLERS = {
     "cli/main.py: run": "the exit code that each kind of error has; the error itself was printed",
@@ -34,9 +35,14 @@ CONSTANT_HANDLERS = {
     "traces/exchange.py: _read": "the bad line is counted and reported with its number",
     "demo/files.py: _fits": "other people's files come and go; one that cannot be read is no candidate",
     "demo/files.py: _read": "as above; an empty content is left out of the stream",
+    "cli/entry.py: main": "130 is the exit code of a process that was interrupted",
+    "decisions/checkpoints.py: newest": "no state, with the reason; the whole log is read instead",
+    "loop/doctor.py: _attempt": "not ok is what a check found that failed; its error is the advice",
+    "store/backup.py: _is_damaged": "a database that cannot be read is damaged; that is the question it answers",
+    "store/blobs.py: _holds": "a file that is not there holds nothing; it is written then",
     "traces/instrument.py: _positional_names": "a builtin does not tell its parameters: all arguments go to 'args'",
 }
-"""Where a narrow handler returns a constant, and why that is the true result."""
+"""Where a handler returns or assigns a constant, or makes a result from numbers, and why that is the true result."""
 
 BANNED_WORDS = re.compile(
     r"\b(TODO|FIXME|XXX|HACK)\b|not implemented|placeholder|dummy|for now|simulated|in a real (system|implementation)",
@@ -46,40 +52,79 @@ BANNED_CALLS = {"eval", "exec", "compile", "__import__", "print"}
 BANNED_MODULES = {"pickle", "cloudpickle", "joblib", "dill", "marshal", "shelve"}
 
 
-def handlers(tree: ast.Module) -> Iterator[tuple[str, ast.ExceptHandler]]:
-    """Yields each except clause with the name of the function that it stands in."""
+Handler = ast.ExceptHandler
 
-    def walk(node: ast.AST, name: str) -> Iterator[tuple[str, ast.ExceptHandler]]:
+_GIVING = (ast.Return, ast.Yield, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)
+
+
+def handlers(tree: ast.Module) -> Iterator[tuple[str, Handler]]:
+    """Yields each except clause with the name of the function that it stands in."""
+    return ((name, node) for name, node in _placed(tree) if isinstance(node, ast.ExceptHandler))
+
+
+def suppressions(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
+    """Yields each call of ``contextlib.suppress`` with the name of the function that it stands in."""
+    return (
+        (name, node)
+        for name, node in _placed(tree)
+        if isinstance(node, ast.Call) and _last_name(node.func) == "suppress"
+    )
+
+
+def _placed(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
+    def walk(node: ast.AST, name: str) -> Iterator[tuple[str, ast.AST]]:
         for child in ast.iter_child_nodes(node):
             inside = child.name if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) else name
-            if isinstance(child, ast.ExceptHandler):
-                yield name, child
+            yield name, child
             yield from walk(child, inside)
 
-    yield from walk(tree, "(module)")
+    return walk(tree, "(module)")
 
 
-def is_broad(handler: ast.ExceptHandler) -> bool:
-    """Returns whether a handler catches everything."""
-    caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    return any(each is None or ast.unparse(each) in BROAD for each in caught)
+def _last_name(node: ast.expr) -> str:
+    return ast.unparse(node).rsplit(".", 1)[-1]
 
 
-def raises(handler: ast.ExceptHandler) -> bool:
-    """Returns whether a handler raises on some path."""
-    return any(isinstance(node, ast.Raise) for node in ast.walk(handler))
+def is_broad(caught: ast.expr | None) -> bool:
+    """Returns whether these exceptions are all that there are."""
+    each = caught.elts if isinstance(caught, ast.Tuple) else [caught]
+    return any(kind is None or _last_name(kind) in BROAD for kind in each)
 
 
-def does_nothing(handler: ast.ExceptHandler) -> bool:
+def always_raises(body: Sequence[ast.stmt]) -> bool:
+    """Returns whether each way through these statements ends in a raise."""
+    for statement in body:
+        if isinstance(statement, ast.Raise):
+            return True
+        if _leaves(statement):
+            return False
+        if isinstance(statement, ast.If) and always_raises(statement.body) and always_raises(statement.orelse):
+            return True
+        if isinstance(statement, ast.With) and always_raises(statement.body):
+            return True
+        if isinstance(statement, ast.Try) and (
+            always_raises(statement.finalbody)
+            or (always_raises(statement.body) and all(always_raises(each.body) for each in statement.handlers))
+        ):
+            return True
+    return False
+
+
+def _leaves(statement: ast.stmt) -> bool:
+    """Returns whether there may be a way out of ``statement`` that is no raise."""
+    return any(isinstance(node, ast.Return | ast.Break | ast.Continue) for node in ast.walk(statement))
+
+
+def does_nothing(handler: Handler) -> bool:
     """Returns whether a handler forgets that anything happened."""
     return all(isinstance(each, ast.Pass) for each in handler.body)
 
 
-def returns_constant(handler: ast.ExceptHandler) -> bool:
-    """Returns whether a handler hands out a fixed value in the place of the failed result."""
-    return any(
-        isinstance(node, ast.Return) and node.value is not None and _is_constant(node.value) for node in handler.body
-    )
+def gives_constant(handler: Handler) -> bool:
+    """Returns whether a handler puts a fixed value in the place of the failed result: returned, made or assigned."""
+    nodes = [node for statement in handler.body for node in ast.walk(statement)]
+    given = [node.value for node in nodes if isinstance(node, _GIVING)]
+    return any(value is not None and (_is_constant(value) or _is_made_of_numbers(value)) for value in given)
 
 
 def _is_constant(node: ast.expr) -> bool:
@@ -87,7 +132,23 @@ def _is_constant(node: ast.expr) -> bool:
         return node.value is not None  # None says "not known", which is what it is
     if isinstance(node, ast.UnaryOp):
         return _is_constant(node.operand)
-    return isinstance(node, ast.List | ast.Tuple | ast.Dict) and not list(ast.iter_child_nodes(node))[1:]
+    if isinstance(node, ast.Dict):
+        return all(_is_constant(value) for value in node.values)
+    return isinstance(node, ast.List | ast.Tuple) and all(_is_constant(each) for each in node.elts)
+
+
+def _is_made_of_numbers(node: ast.expr) -> bool:
+    """Returns whether this is a call that is given a number, such as ``Result(reward=0.9)`` or ``float(0)``."""
+    if not isinstance(node, ast.Call):
+        return False
+    given = [*node.args, *(keyword.value for keyword in node.keywords)]
+    return any(_is_number(value) or _is_made_of_numbers(value) for value in given)
+
+
+def _is_number(node: ast.expr) -> bool:
+    if isinstance(node, ast.UnaryOp):
+        return _is_number(node.operand)
+    return isinstance(node, ast.Constant) and isinstance(node.value, int | float)
 
 
 def faults(name: str, tree: ast.Module) -> list[str]:
@@ -95,14 +156,18 @@ def faults(name: str, tree: ast.Module) -> list[str]:
     found = []
     for function, handler in handlers(tree):
         place = f"{name}: {function}"
-        if is_broad(handler) and not raises(handler) and place not in BROAD_HANDLERS:
+        if is_broad(handler.type) and not always_raises(handler.body) and place not in BROAD_HANDLERS:
             found.append(f"{place}, line {handler.lineno}: a broad except that does not raise")
         if does_nothing(handler):
             found.append(
                 f"{place}, line {handler.lineno}: an except that does nothing; say contextlib.suppress and why"
             )
-        if returns_constant(handler) and place not in CONSTANT_HANDLERS:
+        if gives_constant(handler) and place not in CONSTANT_HANDLERS:
             found.append(f"{place}, line {handler.lineno}: a constant in the place of a failed result")
+    for function, call in suppressions(tree):
+        place = f"{name}: {function}"
+        if any(is_broad(kind) for kind in call.args) and place not in BROAD_HANDLERS:
+            found.append(f"{place}, line {call.lineno}: suppresses everything")
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in BANNED_CALLS:
             found.append(f"{name}, line {node.lineno}: {node.func.id}()")
@@ -142,6 +207,36 @@ def test_the_allowed_places_exist() -> None:
         ("def g():\n    try:\n        return f()\n    except ValueError:\n        return -1", 1),
         ("def g():\n    try:\n        return f()\n    except ValueError:\n        return []", 1),
         ("def g():\n    try:\n        return f()\n    except ValueError:\n        return None", 0),
+        ("try:\n    f()\nexcept ValueError:\n    r = 0.5", 1),
+        ("try:\n    f()\nexcept ValueError:\n    self.r: str = 'x'", 1),
+        ("try:\n    f()\nexcept ValueError:\n    if x:\n        r = [0.0, 1]", 1),
+        ("try:\n    f()\nexcept ValueError:\n    r += -1", 1),
+        ("try:\n    f()\nexcept ValueError:\n    log(r := {'a': 0})", 1),
+        ("try:\n    f()\nexcept ValueError:\n    r = None", 0),
+        ("try:\n    f()\nexcept ValueError as error:\n    failure = str(error)", 0),
+        ("def g():\n    try:\n        return f()\n    except ValueError:\n        return Result(reward=0.9)", 1),
+        ("def g():\n    try:\n        return f()\n    except ValueError:\n        return Result(float(-1), x)", 1),
+        (
+            "def g():\n    try:\n        return f()\n    except ValueError as e:\n        return Bad('no', e)",
+            0,
+        ),
+        ("with suppress(Exception):\n    f()", 1),
+        ("with contextlib.suppress(KeyError, BaseException):\n    f()", 1),
+        ("with suppress(ProcessLookupError):\n    f()", 0),
+        ("try:\n    f()\nexcept builtins.Exception:\n    log()", 1),
+        ("try:\n    f()\nexcept Exception:\n    if debug:\n        raise", 1),
+        ("try:\n    f()\nexcept Exception:\n    if debug:\n        return\n    raise", 1),
+        (
+            "while x:\n  try:\n    f()\n  except Exception:\n    if x:\n      continue\n    raise",
+            1,
+        ),
+        ("try:\n    f()\nexcept Exception:\n    if debug:\n        log()\n    raise", 0),
+        (
+            "try:\n    f()\nexcept Exception as e:\n    if debug:\n        raise\n    else:\n        raise Wrong()",
+            0,
+        ),
+        ("try:\n    f()\nexcept Exception:\n    with lock:\n        raise", 0),
+        ("try:\n    f()\nexcept Exception:\n    def g():\n        raise Wrong()", 1),
         ("import pickle", 1),
         ("x = eval('1')", 1),
         ("assert x", 1),

@@ -13,9 +13,11 @@ from learnloop.core.errors import UsageError
 from learnloop.evaluation.permutation import (
     holm,
     paired_interval,
+    rare_loss_p_value,
     sign_flip_p_value,
     student_t_quantile,
     two_sample_p_value,
+    units_needed,
 )
 
 small_integers = st.lists(st.integers(-5, 5), min_size=1, max_size=9)
@@ -151,3 +153,70 @@ def test_interval_covers_as_often_as_it_says() -> None:
 def test_level_must_be_a_share(level: float) -> None:
     with pytest.raises(UsageError, match="level"):
         paired_interval([1.0] * 20, level)
+
+
+# --- losses that are too rare to be seen ---
+
+
+def binomial_tail(successes: int, number: int, share: float) -> float:
+    """Returns P(at most ``successes`` of ``number``)."""
+    return sum(math.comb(number, k) * share**k * (1 - share) ** (number - k) for k in range(successes + 1))
+
+
+@pytest.mark.parametrize(("losses", "number", "gain"), [(0, 100, 0.01), (0, 300, 0.01), (1, 60, 0.1), (4, 200, 0.05)])
+def test_with_two_values_it_is_the_binomial_test(losses: int, number: int, gain: float) -> None:
+    """A loss of 1 against gains of ``gain``: the mean is 0 where a share gain / (1 + gain) of units loses."""
+    values = [gain] * (number - losses) + [-1.0] * losses
+    exact = binomial_tail(losses, number, gain / (1 + gain))
+    drawn = rare_loss_p_value(values, 1.0, seed=1, num_permutations=40_000)
+    assert abs(drawn - exact) < 4 * math.sqrt(exact * (1 - exact) / 40_000) + 1 / 40_000
+
+
+@pytest.mark.parametrize("number", [20, 60, 100, 400])
+@pytest.mark.parametrize("gain", [0.005, 0.02, 0.1, 1.0])
+def test_a_rare_loss_does_not_fool_it_and_fools_sign_flips(number: int, gain: float) -> None:
+    """The mean is exactly 0, so each sample that a test calls better is an error, and errors may be 5 %."""
+    share = gain / (1 + gain)
+    wrong = {"rare": 0.0, "flips": 0.0}
+    for losses in range(number + 1):
+        chance = binomial_tail(losses, number, share) - (binomial_tail(losses - 1, number, share) if losses else 0.0)
+        if chance < 1e-4:
+            continue
+        values = [gain] * (number - losses) + [-1.0] * losses
+        wrong["rare"] += chance * (rare_loss_p_value(values, 1.0, num_permutations=2_000) <= 0.05)
+        wrong["flips"] += chance * (sign_flip_p_value(values, num_permutations=2_000) <= 0.05)
+    assert wrong["rare"] <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 2_000)  # so far off are the draws
+    if gain < 0.05 and number <= 100:
+        assert wrong["flips"] > 0.12
+
+
+def test_it_is_as_sharp_as_sign_flips_where_nothing_can_be_lost() -> None:
+    values = np.random.default_rng(0).normal(0.3, 1.0, size=200)
+    assert rare_loss_p_value(values, 0.0) == pytest.approx(sign_flip_p_value(values), abs=0.002)
+    assert rare_loss_p_value([0.5] * 30, 0.0) == 1 / 10_001
+    assert rare_loss_p_value([0.0] * 30, 1.0) == rare_loss_p_value([-1.0] * 30, 1.0) == 1.0
+
+
+def test_units_without_a_difference_add_nothing_and_worse_losses_make_it_less_sure() -> None:
+    values = [0.1] * 40 + [-0.2] * 3
+    assert rare_loss_p_value(values + [0.0] * 50, 1.0) == rare_loss_p_value(values, 1.0)
+    rising = [rare_loss_p_value(values, loss, seed=2) for loss in (0.2, 0.5, 1.0, 2.0)]
+    assert rising == sorted(rising)
+    assert len(set(rising)) == 4
+
+
+@pytest.mark.parametrize("loss", [-0.1, math.nan, math.inf])
+def test_a_loss_is_a_finite_number(loss: float) -> None:
+    with pytest.raises(UsageError, match=f"worst_loss is {loss}"):
+        rare_loss_p_value([1.0], loss)
+
+
+@pytest.mark.parametrize(("spread", "loss"), [(0.0, 1.0), (0.3, 1.0), (0.3, 0.0)])
+def test_so_many_units_as_are_said_to_be_needed_are_enough(spread: float, loss: float) -> None:
+    values = np.concatenate([np.full(25, 0.05 - spread), np.full(25, 0.05 + spread)])
+    needed = units_needed(values, loss, 0.05)
+    if spread == 0:
+        assert needed == pytest.approx(-math.log(0.05) * loss / 0.05)
+    enough, too_few = (np.resize(values.reshape(2, -1).T.ravel(), 2 * int(share * needed / 2)) for share in (1.1, 0.7))
+    assert rare_loss_p_value(enough, loss) <= 0.05 < rare_loss_p_value(too_few, loss)
+    assert units_needed([-1.0, 0.5], 1.0, 0.05) == math.inf

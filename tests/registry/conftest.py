@@ -1,4 +1,4 @@
-"""A store and a registry on a real disk, and small policies to put in."""
+"""A store on each back end and a registry on a real disk, and small policies to put in."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from learnloop.registry import Proof, Registry
 from learnloop.store import Store
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(f"sqlite:///{tmp_path / 'store.db'}") as opened:
+@pytest.fixture(params=["sqlite_url", "postgres_url"])
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    with Store.open(request.getfixturevalue(request.param)) as opened:
         yield opened
 
 

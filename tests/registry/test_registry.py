@@ -1,4 +1,4 @@
-"""The registry on a real SQLite store and a real disk."""
+"""The registry on a real store of each back end and a real disk."""
 
 from __future__ import annotations
 

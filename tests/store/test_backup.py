@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import tarfile
 import threading
@@ -13,8 +14,19 @@ import msgspec
 import pytest
 
 from learnloop.core.errors import ConflictError, CorruptError, LearnloopError, NotFoundError, SchemaVersionError
-from learnloop.core.records import Agent, Episode, EpisodeStatus, Memory, MemoryKind, Record, Reward
+from learnloop.core.records import (
+    Agent,
+    Episode,
+    EpisodeStatus,
+    Memory,
+    MemoryKind,
+    ModelCheckpoint,
+    PolicyVersion,
+    Record,
+    Reward,
+)
 from learnloop.store import BlobStore, Store, backup, restore
+from learnloop.store.backup import _set_aside
 from learnloop.store.mapping import TABLES
 
 T0 = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
@@ -121,10 +133,124 @@ def test_neither_target_nor_source_is_guessed(filled: str, saved: Path, tmp_path
     with pytest.raises(NotFoundError, match="no store"):
         backup(f"sqlite:///{tmp_path}/none.db", None, tmp_path / "new.tar")
     assert not (tmp_path / "none.db").exists()
-    with pytest.raises(NotFoundError):
+    with pytest.raises(NotFoundError, match=f"^the folder {tmp_path}/missing is not there; create it, or give"):
         backup(filled, None, tmp_path / "missing" / "new.tar")
     with pytest.raises(NotFoundError, match="no backup"):
         restore(tmp_path / "none.tar", filled, None)
+
+
+def _no_database(path: Path) -> None:
+    path.write_bytes(b"this was a database" * 500)
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:20_000])
+
+
+def _overwritten(path: Path) -> None:
+    """The header and the schema are whole: the damage shows only where tables are read."""
+    data = path.read_bytes()
+    path.write_bytes(data[:40_960] + b"\xff" * (len(data) - 40_960))
+
+
+@pytest.mark.parametrize("harm", [_no_database, _cut, _overwritten])
+def test_a_damaged_database_is_replaced_and_kept(
+    saved: Path, filled: str, tmp_path: Path, harm: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "learnloop.db"
+    with Store.open(filled) as store:
+        before = content(store)
+    harm(path)
+    damaged = path.read_bytes()
+    blobs = BlobStore(tmp_path / "blobs")
+    if harm is not _overwritten:
+        with pytest.raises(CorruptError):
+            restore(saved, filled, blobs)
+        assert path.read_bytes() == damaged
+    restore(saved, filled, blobs, force=True)
+    assert (tmp_path / "learnloop.db.damaged-1").read_bytes() == damaged
+    with Store.open(filled) as store:
+        assert content(store) == before
+    _no_database(path)
+    restore(saved, filled, blobs, force=True)
+    assert (tmp_path / "learnloop.db.damaged-1").read_bytes() == damaged
+    assert (tmp_path / "learnloop.db.damaged-2").read_bytes().startswith(b"this was a database")
+    assert not list(tmp_path.glob(".restore-*"))
+
+
+def test_the_log_of_a_damaged_database_is_set_aside_with_it(tmp_path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        (tmp_path / f"x.db{suffix}").write_text(f"content{suffix}")
+    (tmp_path / "x.db.damaged-1-wal").write_text("of an earlier one")
+    _set_aside(tmp_path / "x.db")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "x.db.damaged-1-wal": "of an earlier one",
+        "x.db.damaged-2": "content",
+        "x.db.damaged-2-wal": "content-wal",
+        "x.db.damaged-2-shm": "content-shm",
+    }
+
+
+def test_a_sound_database_is_not_set_aside(saved: Path, filled: str, tmp_path: Path) -> None:
+    restore(saved, filled, BlobStore(tmp_path / "blobs"), force=True)
+    assert not list(tmp_path.glob("*.damaged-*"))
+
+
+def test_a_restore_that_fails_leaves_the_damaged_database(saved: Path, filled: str, tmp_path: Path) -> None:
+    path = tmp_path / "learnloop.db"
+    _no_database(path)
+    _without_agents(saved, tmp_path / "changed.tar")
+    with pytest.raises(NotFoundError):
+        restore(tmp_path / "changed.tar", filled, BlobStore(tmp_path / "blobs"), force=True)
+    assert path.read_bytes().startswith(b"this was a database")
+    assert {each.name for each in tmp_path.glob("*learnloop.db*")} == {"learnloop.db"}
+    assert not list(tmp_path.glob(".restore-*"))
+
+
+class Vanishing(BlobStore):
+    """One blob is removed by somebody else right after it was listed."""
+
+    gone = ""
+
+    def get(self, address: str) -> bytes:
+        if address == self.gone:
+            self.remove(address)
+        return super().get(address)
+
+
+def test_a_blob_that_vanishes_matters_only_if_it_is_needed(filled: str, tmp_path: Path) -> None:
+    blobs = Vanishing(tmp_path / "blobs")
+    replaced, needed = blobs.put(b"an old checkpoint"), blobs.put(b"held-out tasks")
+    checkpoint = ModelCheckpoint(
+        checkpoint_id="c",
+        agent_id="a",
+        checkpoint_path=replaced,
+        performance_metrics={},
+        training_iteration=1,
+        created_at=T0,
+    )
+    version = PolicyVersion(
+        policy_version_id="v",
+        policy="p",
+        version=1,
+        content_hash="0" * 64,
+        algorithm="x",
+        lineage={"held_out": {"kind": "outcomes", "blob": needed}},
+        created_at=T0,
+    )
+    with Store.open(filled) as store:
+        store.write([checkpoint, version])
+    blobs.gone = replaced
+    manifest = backup(filled, blobs, tmp_path / "first.tar")
+    assert {name for name in manifest.parts if name.startswith("blobs/")} == {
+        f"blobs/{address}" for address in blobs.addresses()
+    }
+    assert f"blobs/{needed}" in manifest.parts
+    restore(tmp_path / "first.tar", f"sqlite:///{tmp_path}/copy.db", BlobStore(tmp_path / "copies"))
+    blobs.gone = needed
+    with pytest.raises(NotFoundError, match=f"no blob {needed}"):
+        backup(filled, blobs, tmp_path / "second.tar")
+    assert not (tmp_path / "second.tar").exists()
 
 
 Change = Callable[[dict[str, bytes]], None]
@@ -212,21 +338,23 @@ def test_a_cut_backup_is_refused(saved: Path, tmp_path: Path, keep: int) -> None
         restore(saved, f"sqlite:///{tmp_path}/target.db", BlobStore(tmp_path / "target"))
 
 
-def test_a_record_that_does_not_fit_leaves_the_store_as_it_was(saved: Path, tmp_path: Path) -> None:
-    """The checksums are right, but a row refers to an agent that is not there: nothing of it stays."""
-    import hashlib
-
+def _without_agents(saved: Path, target: Path) -> None:
     with tarfile.open(saved) as tar:
         parts = {member.name: _read(tar, member) for member in tar}
     parts["tables/agents.jsonl"] = b""
     manifest = msgspec.json.decode(parts["manifest.json"])
     manifest["parts"]["tables/agents.jsonl"]["sha256"] = hashlib.sha256(b"").hexdigest()
     parts["manifest.json"] = msgspec.json.encode(manifest)
-    with tarfile.open(tmp_path / "changed.tar", "w") as tar:
+    with tarfile.open(target, "w") as tar:
         for name, data in parts.items():
             member = tarfile.TarInfo(name)
             member.size = len(data)
             tar.addfile(member, io.BytesIO(data))
+
+
+def test_a_record_that_does_not_fit_leaves_the_store_as_it_was(saved: Path, tmp_path: Path) -> None:
+    """The checksums are right, but a row refers to an agent that is not there: nothing of it stays."""
+    _without_agents(saved, tmp_path / "changed.tar")
     url = f"sqlite:///{tmp_path}/target.db"
     with Store.open(url) as store:
         store.write([Agent(agent_id="mine", created_at=T0)])

@@ -40,6 +40,23 @@ def test_missing_and_damaged(tmp_path: Path) -> None:
         blobs.get(address)
 
 
+@pytest.mark.parametrize("damage", [b"weightz", b"", b"weights and more"])
+def test_putting_again_heals_what_was_damaged(tmp_path: Path, damage: bytes) -> None:
+    blobs = BlobStore(tmp_path / "blobs")
+    address = blobs.put(b"weights")
+    blobs.path(address).write_bytes(damage)
+    assert blobs.put(b"weights") == address
+    assert blobs.get(address) == b"weights"
+
+
+def test_putting_again_writes_nothing(tmp_path: Path) -> None:
+    blobs = BlobStore(tmp_path / "blobs")
+    file = blobs.path(blobs.put(b"weights"))
+    before = file.stat()
+    blobs.put(b"weights")
+    assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
 def test_nothing_half_written_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blobs = BlobStore(tmp_path / "blobs")
 

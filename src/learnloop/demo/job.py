@@ -107,7 +107,7 @@ def run_job(
     table = _try_everything(files, advance)
     best_fixed = table.best_fixed().action
     samples = list(logged_samples(loop.workspace.store, loop.agent_id, policy))
-    options = VerificationOptions(seed=seed, baselines={BEST_FIXED: FixedPolicy(best_fixed)})
+    options = VerificationOptions(seed=seed, hindsight={BEST_FIXED: FixedPolicy(best_fixed)})
     verification = verify_learning(BanditTrainer(loop.policy_config(policy)), samples, table, options=options)
     lineage = {"agent": loop.agent_id, "policy": policy, "num_samples": len(samples), "seed": seed}
     version = None

@@ -28,7 +28,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     interval: Interval | None
     """Of the difference; None below 20 units."""
     p_value: float
-    """One-sided sign-flip test: small when the policy earns more."""
+    """One-sided sign-flip test: small when the policy earns more. It knows no losses but those of these units."""
     num_units: int
 
 

@@ -4,7 +4,10 @@ Weights that moved, gradients and falling losses are no evidence: they are seen 
 counts is reward on held-out tasks, and there are three ways in which it can be good without learning, each with a
 test of its own:
 
-1. *It is not good at all.* A paired sign-flip test over held-out units against random, and against each baseline.
+1. *It is not good at all.* A paired sign-flip test over held-out units against random, and against each baseline,
+   and beside it a test that counts losses that so few units need not have shown (``rare_loss_p_value``): sign flips
+   are exact for symmetric differences only, and a small gain that a rare failure undoes looks certain until the
+   first failure.
    Alone it proves nothing about learning: a policy trained on noise prefers some action, actions differ in worth, and
    with enough held-out units a lucky preference beats random "significantly" about half of the time.
 2. *The training rewards say nothing about actions.* Against twins: the same trainer on the same samples with rewards
@@ -20,6 +23,10 @@ any one of the nulls is true, and then that test alone errs with probability at 
 without an adjustment for the number of tests, and adding a baseline never makes a false ``learned`` more likely.
 Holm-adjusted values are reported for those who want to read each test as a claim of its own.
 
+This holds as far as each test does: over trainings exactly, over held-out units if a unit that fails earns no less
+than ``least_reward`` where the other policy earns its mean. No test of a mean holds without such a bound, since a loss
+that is large and rare enough is in no sample (Bahadur & Savage 1956).
+
 What it does not know: whether the held-out tasks resemble those to come, and whether the reward means what it should.
 Where rewards vary far more with the context than with the action, twins have more noise to fit than the trained
 policy, which costs power but never level.
@@ -28,7 +35,7 @@ policy, which costs power but never level.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -39,7 +46,15 @@ from learnloop.core.protocols import HeldOut, Policy, Sample, Trainer
 from learnloop.core.records import Verdict
 from learnloop.core.seeding import derive_seed
 from learnloop.evaluation.held_out import LoggedHeldOut, Overlap, checked_rewards
-from learnloop.evaluation.permutation import Interval, holm, paired_interval, sign_flip_p_value, two_sample_p_value
+from learnloop.evaluation.permutation import (
+    Interval,
+    holm,
+    paired_interval,
+    rare_loss_p_value,
+    sign_flip_p_value,
+    two_sample_p_value,
+    units_needed,
+)
 from learnloop.evaluation.policies import UniformPolicy
 from learnloop.evaluation.trainings import RANDOM, REPLICAS, TRAINED, TWINS, ArmRewards, Sizes, run_arms
 from learnloop.evaluation.twins import RewardShuffle, has_propensities
@@ -55,7 +70,7 @@ class VerificationOptions(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     """Of the training (the twins train with the same), the permutations and the sign flips."""
     alpha: float = 0.05
-    """The highest p-value that counts, and the largest probability of a false ``learned``."""
+    """The highest p-value that counts."""
     num_twins: int = 40
     """How many shuffled twins are trained; p against them is at least 2 / (num_twins + 1)."""
     num_replicas: int = 9
@@ -66,6 +81,12 @@ class VerificationOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Fewer held-out units, or training units that can trade rewards, end ``inconclusive``."""
     baselines: Mapping[str, Policy] = {}
     """Further policies that must be beaten, by name, such as the champion or an untrained copy."""
+    hindsight: Mapping[str, Policy] = {}
+    """Policies that were picked on the held-out tasks themselves, such as the best fixed action: they must be beaten
+    too, but being worse than one is no step back, since nobody could have taken it."""
+    least_reward: float | None = None
+    """What a unit earns at the least, such as 0: what a failure that no unit showed is taken to earn. None: 0, or the
+    lowest training reward where that is lower."""
     min_effective_sample_size: float = 100.0
     """Where held-out tasks are a log: a trained policy that the log says less about ends ``inconclusive``. Of random
     and the baselines it need only say ``min_units``: an agent that learns well rarely does what they would do."""
@@ -96,6 +117,26 @@ class ArmTest(msgspec.Struct, frozen=True, kw_only=True):
     """One-sided: small when the trained policy is worse."""
     p_adjusted: float
     """Holm's, over all tests of this verification; the verdict does not need it."""
+    p_value_rare_loss: float | None = None
+    """As ``p_value``, but with losses that were too rare to be seen; None for tests over trainings."""
+    worst_loss: float | None = None
+    """What an unseen unit was taken to lose against the other policy, for ``p_value_rare_loss``."""
+    units_needed: int | None = None
+    """About how many held-out units like these it takes; None where they are enough, or no number would do."""
+
+
+class _Failure(NamedTuple):
+    """What a unit that was not seen may come to."""
+
+    reward: float
+    weight: float | None
+    """Where held-out tasks are a log: so many units are worth one of the trained policy's own. Else None."""
+
+    def worst_loss(self, difference: Floats, other: Floats) -> float:
+        """Returns what a unit loses that fails where the other policy earns its mean, or the largest loss seen."""
+        loss = max(0.0, float(other.mean()) - self.reward)
+        # In a log single differences are noise of the weights, not losses.
+        return max(loss, -float(difference.min())) if self.weight is None else loss * self.weight
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,12 +172,13 @@ def verify_learning(
 ) -> Verification:
     """Returns the verdict on what ``trainer`` learns from ``samples``, judged by reward on ``held_out``.
 
-    - ``inconclusive``: too few units, or a log that says too little about the policy; the reasons say what is needed.
+    - ``inconclusive``: too few units, a log that says too little about the policy, or a gain that losses too rare to be
+      seen could undo; the reasons say what is needed.
     - ``no_signal``: all training rewards are equal, or some test did not reach alpha.
     - ``regressed``: the rewards changed what was learned (both tests against the twins set it apart from them, on
-      either side), and the paired test says that it is worse than random or than a baseline. A policy that is merely
-      one more twin learned nothing, lucky or not, and is ``no_signal``.
-    - ``learned``: every test has p <= alpha.
+      either side), and the paired test says that it is worse than random or than a baseline that is not one of
+      hindsight. A policy that is merely one more twin learned nothing, lucky or not, and is ``no_signal``.
+    - ``learned``: every test has p <= alpha, with rare losses and without.
 
     Source: Fisher 1935 (randomisation test); Berger 1982, Multiparameter hypothesis testing and acceptance sampling
     (intersection-union test).
@@ -153,24 +195,24 @@ def verify_learning(
             not give distributions over actions.
     """
     options = options or VerificationOptions()
-    _check_options(options)
     shuffle = RewardShuffle(samples)
     rewards = checked_rewards(samples)
+    _check_options(options, rewards)
     _check_apart(samples, held_out)
     verdict, reasons = _before_training(rewards, shuffle, len(held_out.units), options)
     if verdict is not None:
         return _result(verdict, reasons, None, shuffle, rewards.size, len(held_out.units), options)
     policy = trainer.train(samples, options.seed)
-    others: dict[str, Policy] = {RANDOM: UniformPolicy(), **options.baselines}
+    others: dict[str, Policy] = {RANDOM: UniformPolicy(), **options.baselines, **options.hindsight}
     overlap = _overlaps(policy, others, held_out)
     reasons = _lack_of_overlap(overlap, options)
     sizes = Sizes(options.num_twins, options.num_replicas, options.seed)
     outcome = run_arms(trainer, policy, others, shuffle, held_out, sizes)
-    tests = _tests(outcome, options)
+    tests = _tests(outcome, options, _failure(rewards, overlap, options))
     if reasons:
         verdict = Verdict.INCONCLUSIVE
     else:
-        verdict, reasons = _judge(tests, options.alpha)
+        verdict, reasons = _judge(tests, options)
         reasons += _note_on_propensities(verdict, samples)
     result = _result(verdict, reasons, policy, shuffle, rewards.size, len(held_out.units), options)
     return msgspec.structs.replace(
@@ -183,7 +225,7 @@ def verify_learning(
     )
 
 
-def _check_options(options: VerificationOptions) -> None:
+def _check_options(options: VerificationOptions, rewards: Floats) -> None:
     if not 0 < options.alpha < 1:
         raise UsageError(f"alpha is {options.alpha}; it must lie between 0 and 1, such as 0.05")
     needed = int(np.ceil(2 / options.alpha - 1e-9)) - 1
@@ -194,9 +236,16 @@ def _check_options(options: VerificationOptions) -> None:
         )
     if options.num_replicas < 1:
         raise UsageError(f"num_replicas is {options.num_replicas}; at least 1 is needed, 9 are usual")
-    taken = {TRAINED, RANDOM, TWINS, REPLICAS} & set(options.baselines)
+    names = [TRAINED, RANDOM, TWINS, REPLICAS, *options.baselines, *options.hindsight]
+    taken = {name for name in names if names.count(name) > 1}
     if taken:
         raise UsageError(f"a baseline is named {min(taken)!r}, which is the name of an arm; give it another name")
+    lowest = min(rewards, default=np.inf)
+    if options.least_reward is not None and not -np.inf < options.least_reward <= lowest:
+        raise UsageError(
+            f"least_reward is {options.least_reward}; it must be finite and not above the lowest training reward, "
+            f"which is {lowest:g}"
+        )
 
 
 def _check_apart(samples: Sequence[Sample], held_out: HeldOut) -> None:
@@ -271,39 +320,54 @@ def _lack_of_overlap(overlaps: Mapping[str, Overlap], options: VerificationOptio
     return reasons
 
 
-def _tests(outcome: ArmRewards, options: VerificationOptions) -> list[ArmTest]:
+def _failure(rewards: Floats, overlaps: Mapping[str, Overlap], options: VerificationOptions) -> _Failure:
+    least = options.least_reward if options.least_reward is not None else min(0.0, float(rewards.min()))
+    overlap = overlaps.get(TRAINED)
+    size = 1.0 if overlap is None else max(overlap.effective_sample_size, 1.0)
+    return _Failure(least, None if overlap is None else overlap.num_samples / size)
+
+
+def _tests(outcome: ArmRewards, options: VerificationOptions, failure: _Failure) -> list[ArmTest]:
     difference = (outcome.trained - outcome.twins).mean(axis=0)
-    rows = [
-        ("twin_rank", TWINS, difference, outcome.ranks.better, outcome.ranks.worse),
+    tests = [
+        _arm_test("twin_rank", TWINS, difference, outcome.ranks.better, outcome.ranks.worse),
         _replica_test(outcome, options),
+        *(_paired_test(outcome.trained, name, rewards, options, failure) for name, rewards in outcome.others.items()),
     ]
-    for name, rewards in outcome.others.items():
-        difference = outcome.trained - rewards
-        flips = [
-            sign_flip_p_value(
-                sign * difference,
-                seed=derive_seed(options.seed, "paired", name),
-                num_permutations=options.num_permutations,
-            )
-            for sign in (1.0, -1.0)
-        ]
-        rows.append(("paired_sign_flip", name, difference, flips[0], flips[1]))
-    adjusted = holm([better for _, _, _, better, _ in rows])
-    return [
-        ArmTest(
-            name=test,
-            against=against,
-            difference=float(difference.mean()),
-            interval=paired_interval(difference),
-            p_value=better,
-            p_value_worse=worse,
-            p_adjusted=p_adjusted,
-        )
-        for (test, against, difference, better, worse), p_adjusted in zip(rows, adjusted, strict=True)
-    ]
+    adjusted = holm([test.p_value for test in tests])
+    return [msgspec.structs.replace(test, p_adjusted=p) for test, p in zip(tests, adjusted, strict=True)]
 
 
-def _replica_test(outcome: ArmRewards, options: VerificationOptions) -> tuple[str, str, Floats, float, float]:
+def _arm_test(name: str, against: str, difference: Floats, better: float, worse: float) -> ArmTest:
+    return ArmTest(
+        name=name,
+        against=against,
+        difference=float(difference.mean()),
+        interval=paired_interval(difference),
+        p_value=better,
+        p_value_worse=worse,
+        p_adjusted=better,
+    )
+
+
+def _paired_test(trained: Floats, name: str, other: Floats, options: VerificationOptions, failure: _Failure) -> ArmTest:
+    difference = trained - other
+    seed, num_permutations = derive_seed(options.seed, "paired", name), options.num_permutations
+    better, worse = (
+        sign_flip_p_value(sign * difference, seed=seed, num_permutations=num_permutations) for sign in (1.0, -1.0)
+    )
+    worst_loss = failure.worst_loss(difference, other)
+    rare = rare_loss_p_value(difference, worst_loss, seed=seed, num_permutations=num_permutations)
+    needed = units_needed(difference, worst_loss, options.alpha) if rare > options.alpha else np.inf
+    return msgspec.structs.replace(
+        _arm_test("paired_sign_flip", name, difference, better, worse),
+        p_value_rare_loss=rare,
+        worst_loss=worst_loss,
+        units_needed=max(int(np.ceil(needed)), difference.size + 1) if np.isfinite(needed) else None,
+    )
+
+
+def _replica_test(outcome: ArmRewards, options: VerificationOptions) -> ArmTest:
     again = np.vstack([outcome.trained, outcome.replicas])
     seed = derive_seed(options.seed, "replicas")
     better, worse = (
@@ -316,23 +380,39 @@ def _replica_test(outcome: ArmRewards, options: VerificationOptions) -> tuple[st
         for sign in (1.0, -1.0)
     )
     difference = (again.mean(axis=0) - outcome.twins).mean(axis=0)
-    return "replica_two_sample", TWINS, difference, better, worse
+    return _arm_test("replica_two_sample", TWINS, difference, better, worse)
 
 
-def _judge(tests: Sequence[ArmTest], alpha: float) -> tuple[Verdict, list[str]]:
+def _judge(tests: Sequence[ArmTest], options: VerificationOptions) -> tuple[Verdict, list[str]]:
+    alpha = options.alpha
     failed = [test for test in tests if test.p_value > alpha]
     if not failed:
+        unsafe = [test for test in tests if test.p_value_rare_loss is not None and test.p_value_rare_loss > alpha]
+        if unsafe:
+            return Verdict.INCONCLUSIVE, [_rare_loss_reason(test) for test in unsafe]
         return Verdict.LEARNED, [f"better than {test.against} by {_figures(test)}" for test in tests]
-    worse = [test for test in failed if test.p_value_worse <= alpha]
+    worse = [test for test in failed if test.p_value_worse <= alpha and test.against not in options.hindsight]
     set_apart = all(min(test.p_value, test.p_value_worse) <= alpha for test in tests if test.against == TWINS)
     reasons = [
         f"worse than {test.against} by {-test.difference:.4g} (p = {test.p_value_worse:.3g}, {test.name})"
         if test in worse
-        else f"not better than {test.against}: {_figures(test)} > {alpha:g}"
+        else f"not better than {test.against}{_known(test, options)}: {_figures(test)} > {alpha:g}"
         for test in failed
     ]
     regressed = set_apart and any(test.name == "paired_sign_flip" for test in worse)
     return (Verdict.REGRESSED if regressed else Verdict.NO_SIGNAL), reasons
+
+
+def _rare_loss_reason(test: ArmTest) -> str:
+    return (
+        f"better than {test.against} by {_figures(test)}, but losses of {test.worst_loss:.3g} that are too rare to be "
+        f"seen could undo that (p = {test.p_value_rare_loss:.3g}): about {test.units_needed} held-out units are "
+        "needed, or a least_reward if no unit can earn as little"
+    )
+
+
+def _known(test: ArmTest, options: VerificationOptions) -> str:
+    return ", which is known only in hindsight" if test.against in options.hindsight else ""
 
 
 def _note_on_propensities(verdict: Verdict, samples: Sequence[Sample]) -> list[str]:

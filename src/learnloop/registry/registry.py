@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, delete, exists, select
 
 from learnloop.core.clock import now
 from learnloop.core.errors import CheckFailedError, ConflictError, NotFoundError, one_of
@@ -286,10 +286,10 @@ def _check_clock(connection: Connection, moves: Iterable[AliasMove]) -> None:
 def _removable(connection: Connection, policy: str, keep: int) -> list[PolicyVersion]:
     versions = _all_versions(connection)
     own = [version for version in versions if version.policy == policy]
-    aliases, decisions = schema.policy_aliases.c, schema.decisions.c
+    aliases, decisions, column = schema.policy_aliases.c, schema.decisions.c, schema.policy_versions.c
     referred = set(connection.execute(select(aliases.policy_version_id).distinct()).scalars())
-    used = select(decisions.policy_version_id).where(decisions.policy_version_id.is_not(None)).distinct()
-    referred |= set(connection.execute(used).scalars())
+    used = exists().where(decisions.policy_version_id == column.policy_version_id)  # one look in the index for each
+    referred |= set(connection.execute(select(column.policy_version_id).where(column.policy == policy, used)).scalars())
     referred |= {version.parent_id for version in versions if version.policy != policy and version.parent_id}
     return removable(own, keep, referred)
 

@@ -8,6 +8,7 @@ while others write, and restored in one transaction: a backup of SQLite goes int
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import io
 import os
@@ -26,9 +27,10 @@ from sqlalchemy import Connection, delete, func, select
 
 from learnloop.core.clock import now
 from learnloop.core.errors import ConflictError, CorruptError, NotFoundError, SchemaVersionError
-from learnloop.core.records import Record
+from learnloop.core.records import ModelCheckpoint, Record
+from learnloop.store import schema
 from learnloop.store.blobs import BlobStore, sync_folder, write_file
-from learnloop.store.engine import Connections
+from learnloop.store.engine import parse_url
 from learnloop.store.failures import from_disk
 from learnloop.store.insert import take_write_lock
 from learnloop.store.mapping import TABLES, insert_rows, record_columns, table_of, to_record, to_rows
@@ -38,6 +40,7 @@ FORMAT = "learnloop.backup/v1"
 _MANIFEST = "manifest.json"
 _FOLDER_FILE = re.compile(r"folders/[a-z]+(/[A-Za-z0-9_][A-Za-z0-9._-]*)+")
 """No part starts with a dot, so none leads out of its folder."""
+_ADDRESS = re.compile(rb"\b[0-9a-f]{64}\b")
 _NONE: Mapping[str, Path] = MappingProxyType({})
 _BATCH = 2_000
 _CHUNK_BYTES = 1 << 20
@@ -75,21 +78,25 @@ def backup(url: str, blobs: BlobStore | None, target: Path, *, folders: Mapping[
 
     Raises:
         ConflictError: ``target`` is there already.
-        NotFoundError: there is no store at ``url``, or no folder for ``target``.
+        NotFoundError: there is no store at ``url``, no folder for ``target``, or a blob vanished that is still needed.
         StoreFullError, StoreReadOnlyError: the disk refuses.
     """
     target = Path(target)
     if target.exists():
         raise ConflictError(f"{target} is there already; give another name or remove it")
+    if not target.parent.is_dir():
+        raise NotFoundError(f"the folder {target.parent} is not there; create it, or give a path in another one")
     with opened(url) as connections, _disk(target), tempfile.TemporaryDirectory(dir=target.parent) as folder:
         path = connections.place.path
         if (path is not None and not path.exists()) or revision_of(connections) != HEAD:
             raise NotFoundError(f"there is no store of revision {HEAD!r} in {connections.place.name}")
         temporary = Path(folder) / "backup.tar"
         with tarfile.open(temporary, "w", format=tarfile.PAX_FORMAT) as tar:
-            parts = dict(_add_tables(connections, tar, Path(folder)))
-            if blobs is not None:  # after the tables: a blob is there before the row that names it
-                parts.update(_add_blobs(blobs, tar))
+            with connections.reading() as connection:
+                connection.execute(select(func.max(schema.events.c.sequence)))  # what is read first fixes the moment
+                present = _Present(blobs)
+                parts = dict(_add_tables(connection, tar, Path(folder), present))
+            parts.update(_add_blobs(present, tar))
             for name, tree in folders.items():
                 parts.update(_add_folder(name, tree, tar))
             manifest = Manifest(revision=HEAD, created_at=now(), parts=parts)
@@ -106,7 +113,8 @@ def restore(
 ) -> Manifest:
     """Puts the backup ``source`` into the store at ``url`` and its blobs into ``blobs``, all or nothing.
 
-    Everything is checked before anything is written.
+    Everything is checked before anything is written. With ``force`` a SQLite database that is damaged, or a file that
+    is none, is replaced by a new one; it stays beside it as ``NAME.damaged-1``, or the next free number.
 
     Args:
         source: what ``backup`` wrote.
@@ -130,18 +138,74 @@ def restore(
         has_blobs = any(name.startswith("blobs/") for name in manifest.parts)
         if has_blobs and blobs is None:
             raise ConflictError(f"{source} holds blobs; say into which folder they go")
-        with opened(url) as connections:
-            ensure_head(connections, upgrade=True)
-            with connections.writing() as connection:
-                take_write_lock(connection)
-                _make_empty(connection, connections.place.name, force)
-                if blobs is not None:
-                    _restore_blobs(tar, manifest, blobs)
-                _restore_folders(tar, manifest, source, folders)
-                for kind, table in TABLES.items():
-                    _restore_table(connection, tar, source, kind)
-                    _set_sequence(connection, table.name)
+        path = parse_url(url).path
+        if force and path is not None and path.is_file() and _is_damaged(url):
+            with _replacing(path) as fresh, _filling(fresh, force) as connection:
+                _restore_all(connection, tar, manifest, source, blobs, folders)
+        else:
+            with _filling(url, force) as connection:
+                _restore_all(connection, tar, manifest, source, blobs, folders)
     return manifest
+
+
+@contextmanager
+def _filling(url: str, force: bool) -> Iterator[Connection]:
+    """Yields a connection to the store at ``url``, which has been made empty, in one transaction."""
+    with opened(url) as connections:
+        ensure_head(connections, upgrade=True)
+        with connections.writing() as connection:
+            take_write_lock(connection)
+            _make_empty(connection, connections.place.name, force)
+            yield connection
+
+
+def _restore_all(
+    connection: Connection,
+    tar: tarfile.TarFile,
+    manifest: Manifest,
+    source: Path,
+    blobs: BlobStore | None,
+    folders: Mapping[str, Path],
+) -> None:
+    if blobs is not None:
+        _restore_blobs(tar, manifest, blobs)
+    _restore_folders(tar, manifest, source, folders)
+    for kind, table in TABLES.items():
+        _restore_table(connection, tar, source, kind)
+        _set_sequence(connection, table.name)
+
+
+def _is_damaged(url: str) -> bool:
+    """Returns whether the file there is no sound SQLite database."""
+    try:
+        with opened(url) as connections, connections.writing() as connection:
+            return bool(connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one() != "ok")
+    except CorruptError:
+        return True
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[str]:
+    """Yields the URL of a new database, which takes the place of ``path`` if all goes well."""
+    with _disk(path), tempfile.TemporaryDirectory(prefix=".restore-", dir=path.parent) as folder:
+        fresh = Path(folder) / path.name
+        yield f"sqlite:///{fresh}"
+        with open(fresh, "rb") as file:
+            os.fsync(file.fileno())
+        _set_aside(path)
+        os.rename(fresh, path)
+        sync_folder(path.parent)
+
+
+def _set_aside(path: Path) -> None:
+    """Renames a damaged database with its log; the log first, so that no new database ever meets it."""
+    number = 1
+    while any(path.parent.glob(f"{glob.escape(path.name)}.damaged-{number}*")):
+        number += 1
+    for suffix in ("-wal", "-shm", ""):
+        file = path.with_name(path.name + suffix)
+        if file.exists():
+            file.rename(path.with_name(f"{path.name}.damaged-{number}{suffix}"))
 
 
 @contextmanager
@@ -161,21 +225,42 @@ def _readable(source: Path) -> Iterator[tarfile.TarFile]:
         raise CorruptError(f"{source} is damaged or is not a backup of learnloop: {error}") from error
 
 
-def _add_tables(connections: Connections, tar: tarfile.TarFile, folder: Path) -> Iterator[tuple[str, Part]]:
-    with connections.reading() as connection:
-        for kind, table in TABLES.items():
-            name = f"tables/{table.name}.jsonl"
-            digest = hashlib.sha256()
-            num_rows = 0
-            with tempfile.TemporaryFile(dir=folder) as file:
-                for line in _lines(connection, kind):
-                    digest.update(line)
-                    file.write(line)
-                    num_rows += 1
-                num_bytes = file.tell()
-                file.seek(0)
-                tar.addfile(_member(name, num_bytes), file)
-            yield name, Part(sha256=digest.hexdigest(), num_bytes=num_bytes, num_rows=num_rows)
+class _Present:
+    """The blobs that are there at the moment of the snapshot: a blob is there before the row that names it."""
+
+    def __init__(self, blobs: BlobStore | None) -> None:
+        self.blobs = blobs
+        self.addresses = [] if blobs is None else list(blobs.addresses())
+        self._known = {address.encode() for address in self.addresses}
+        self._named: set[bytes] = set()
+
+    def note(self, kind: type[Record], line: bytes) -> None:
+        """Notes the blobs that a row names; those of checkpoints are replaced and may go at any time."""
+        if self._known and kind is not ModelCheckpoint:
+            self._named.update(self._known.intersection(_ADDRESS.findall(line)))
+
+    def is_named(self, address: str) -> bool:
+        """Returns whether a row needs this blob."""
+        return address.encode() in self._named
+
+
+def _add_tables(
+    connection: Connection, tar: tarfile.TarFile, folder: Path, present: _Present
+) -> Iterator[tuple[str, Part]]:
+    for kind, table in TABLES.items():
+        name = f"tables/{table.name}.jsonl"
+        digest = hashlib.sha256()
+        num_rows = 0
+        with tempfile.TemporaryFile(dir=folder) as file:
+            for line in _lines(connection, kind):
+                digest.update(line)
+                file.write(line)
+                present.note(kind, line)
+                num_rows += 1
+            num_bytes = file.tell()
+            file.seek(0)
+            tar.addfile(_member(name, num_bytes), file)
+        yield name, Part(sha256=digest.hexdigest(), num_bytes=num_bytes, num_rows=num_rows)
 
 
 def _lines(connection: Connection, kind: type[Record]) -> Iterator[bytes]:
@@ -190,9 +275,16 @@ def _lines(connection: Connection, kind: type[Record]) -> Iterator[bytes]:
         yield msgspec.json.encode((None if sequence is None else row[-1], record)) + b"\n"
 
 
-def _add_blobs(blobs: BlobStore, tar: tarfile.TarFile) -> Iterator[tuple[str, Part]]:
-    for address in blobs.addresses():
-        data = blobs.get(address)
+def _add_blobs(present: _Present, tar: tarfile.TarFile) -> Iterator[tuple[str, Part]]:
+    if present.blobs is None:
+        return
+    for address in present.addresses:
+        try:
+            data = present.blobs.get(address)
+        except NotFoundError:
+            if present.is_named(address):
+                raise
+            continue  # removed since, as old checkpoints are
         _add_bytes(tar, f"blobs/{address}", data)
         yield f"blobs/{address}", Part(sha256=address, num_bytes=len(data))
 

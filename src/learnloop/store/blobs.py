@@ -22,7 +22,9 @@ class BlobStore:
         self.folder = Path(folder)
 
     def put(self, data: bytes) -> str:
-        """Returns the address of ``data``, which is on the disk when this returns; writing it again changes nothing.
+        """Returns the address of ``data``, which is on the disk when this returns.
+
+        Writing it again changes nothing, but a file that was damaged is written anew.
 
         Raises:
             StoreFullError: no space is left; nothing half-written remains.
@@ -31,7 +33,7 @@ class BlobStore:
         address = hashlib.sha256(data).hexdigest()
         target = self.path(address)
         try:
-            if not target.exists():
+            if not _holds(target, data):
                 write_file(target, data)
         except OSError as error:
             raise from_disk(error, str(self.folder)) from error
@@ -86,6 +88,14 @@ class BlobStore:
         for path in sorted(self.folder.glob("??/*")):
             if _ADDRESS.fullmatch(path.name):
                 yield path.name
+
+
+def _holds(target: Path, data: bytes) -> bool:
+    """Returns whether ``data`` is what ``target`` holds; the size is looked at first."""
+    try:
+        return target.stat().st_size == len(data) and target.read_bytes() == data
+    except FileNotFoundError:
+        return False
 
 
 def write_file(target: Path, data: bytes) -> None:

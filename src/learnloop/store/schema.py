@@ -98,6 +98,7 @@ episodes = Table(
     Index(None, "trace_id"),
     Index(None, "agent_id"),
     Index(None, "task_id"),
+    Index(None, "started_at", "episode_id"),
 )
 
 spans = Table(
@@ -138,7 +139,8 @@ decisions = Table(
     _json("probabilities", nullable=True),
     _time("created_at"),
     Index(None, "episode_id"),
-    Index(None, "agent_id", "policy"),
+    Index(None, "agent_id", "policy", "decision_id"),
+    Index(None, "policy_version_id"),
     sqlite_autoincrement=True,
 )
 

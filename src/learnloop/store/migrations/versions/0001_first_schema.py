@@ -75,6 +75,7 @@ def _create_traces() -> None:
         sa.PrimaryKeyConstraint("episode_id", name="pk_episodes"),
     )
     op.create_index("ix_episodes_agent_id", "episodes", ["agent_id"], unique=False)
+    op.create_index("ix_episodes_started_at_episode_id", "episodes", ["started_at", "episode_id"], unique=False)
     op.create_index("ix_episodes_task_id", "episodes", ["task_id"], unique=False)
     op.create_index("ix_episodes_trace_id", "episodes", ["trace_id"], unique=False)
     op.create_table(
@@ -121,8 +122,11 @@ def _create_decisions() -> None:
         sa.UniqueConstraint("decision_id", name="uq_decisions_decision_id"),
         sqlite_autoincrement=True,
     )
-    op.create_index("ix_decisions_agent_id_policy", "decisions", ["agent_id", "policy"], unique=False)
+    op.create_index(
+        "ix_decisions_agent_id_policy_decision_id", "decisions", ["agent_id", "policy", "decision_id"], unique=False
+    )
     op.create_index("ix_decisions_episode_id", "decisions", ["episode_id"], unique=False)
+    op.create_index("ix_decisions_policy_version_id", "decisions", ["policy_version_id"], unique=False)
     op.create_table(
         "rewards",
         sa.Column("sequence", counter, autoincrement=True, nullable=False),
