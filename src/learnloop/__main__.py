@@ -1,5 +1,5 @@
 """``python -m learnloop`` is the command ``learnloop``."""
 
-from learnloop.cli.main import main
+from learnloop.cli.entry import main
 
 main()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
+import resource
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from learnloop.core.errors import NotFoundError
+from learnloop.core.errors import NotFoundError, StoreError
 from learnloop.demo import files
 from learnloop.demo.files import MAX_BYTES, MIN_BYTES, SHARES, FileCatalogue, find_files, stream
 
@@ -95,3 +96,27 @@ def test_a_machine_without_files_is_said(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_shares_add_up() -> None:
     assert sum(SHARES.values()) == pytest.approx(1.0)
+
+
+def test_a_folder_that_cannot_be_written_is_said(machine: Path) -> None:
+    (machine / "made").write_text("a file")
+    with pytest.raises(StoreError, match="made"):
+        find_files(machine / "made")
+
+
+def test_a_full_disk_is_said_and_no_cut_file_remains(machine: Path) -> None:
+    """A limit on the size of files stands for the full disk: the first that is larger is cut off."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(StoreError, match="random"):
+            find_files(machine / "made")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    made = sorted((machine / "made" / "random").iterdir())
+    assert 10 < len(made) < 240
+    assert all(path.suffix == ".bin" for path in made)
+    find_files(machine / "made")
+    sizes = [path.stat().st_size for path in sorted((machine / "made" / "random").iterdir())]
+    assert sizes == sorted(sizes)
+    assert len(sizes) == 240

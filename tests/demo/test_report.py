@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import io
+from typing import Any
+
 import numpy as np
 import pytest
+from rich.console import Console
 
-from learnloop.demo.report import reward_graph
+from learnloop.core.records import Verdict
+from learnloop.demo.job import BEST_FIXED, DemoResult
+from learnloop.demo.packing import SECONDS_PRICE
+from learnloop.demo.report import print_report, reward_graph
 
 
 def test_a_rising_reward_rises() -> None:
@@ -23,3 +30,39 @@ def test_a_rising_reward_rises() -> None:
 @pytest.mark.parametrize("rewards", [[0.5], [0.5] * 40, list(range(200))])
 def test_any_number_of_rewards(rewards: list[float]) -> None:
     assert len(reward_graph(rewards)) == 11
+
+
+class Figures:
+    """Stands for an arm, a test or a verification: what the report reads of it."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.__dict__.update(fields)
+
+
+def report(width: int, best_fixed: str = "gzip-9") -> list[str]:
+    interval = Figures(low=-0.0123, high=0.0456)
+    arm = Figures(mean=0.4321, interval=interval)
+    verification: Any = Figures(
+        verdict=Verdict.INCONCLUSIVE,
+        reasons=["too few"],
+        arms={"trained": arm, "random": arm, BEST_FIXED: arm},
+        tests=[Figures(against=BEST_FIXED, difference=0.0123, interval=interval, p_value=0.0312)],
+    )
+    result = DemoResult(verification, None, [0.5] * 200, best_fixed, 0.5, {"text": 1_234}, 12.0)
+    target = io.StringIO()
+    print_report(result, Console(file=target, width=width, force_terminal=True, no_color=True, highlight=False))
+    return target.getvalue().replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
+
+
+@pytest.mark.parametrize("width", [80, 40, 4096])
+def test_no_column_of_the_table_is_lost(width: int) -> None:
+    lines = report(width)
+    assert any(line.split()[-6:] == ["-0.0123", "to", "+0.0456", "p", "=", "0.0312"] for line in lines)
+    assert any("best fixed (gzip-9)" in line and "86.4%" in line for line in lines)
+    assert not any("…" in line for line in lines)
+    if width >= 80:
+        assert max(map(len, lines)) <= 80
+
+
+def test_the_reward_is_explained() -> None:
+    assert f"Reward = share of bytes saved - {SECONDS_PRICE} x CPU seconds per MB." in report(80)

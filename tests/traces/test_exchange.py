@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -297,5 +298,85 @@ def test_a_decision_that_contradicts_itself_is_refused(
 
 def test_another_schema_is_refused(store: Store, tmp_path: Path) -> None:
     path = write_lines(tmp_path / "x.jsonl", [{"schema": "learnloop.records/v9"}])
-    report = import_file(store, path, agent_id="x", format_name="learnloop")
-    assert "'learnloop.records/v9' is not 'learnloop.records/v1'" in report.bad_lines[0].reason
+    with pytest.raises(FormatError, match=r"line 1: schema 'learnloop.records/v9' is not 'learnloop.records/v1'"):
+        import_file(store, path, agent_id="x", format_name="learnloop")
+
+
+def test_a_file_of_bad_lines_only_is_refused(store: Store, tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "g.jsonl", [{**GOALS[0], "timestamp": "no"}, "{broken"])
+    with pytest.raises(
+        FormatError, match=r"g\.jsonl: no line can be read as goal, nothing was imported; line 1: .*'no'"
+    ):
+        import_file(store, path, agent_id="shell")
+    assert all(rows == [] for rows in snapshot(store).values())
+
+
+def test_damage_after_good_lines_says_what_was_imported(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("learnloop.traces.exchange._BATCH", 100)
+    rng = random.Random(0)
+    lines = [json.dumps({**GOALS[0], "metadata": rng.random()}).encode() for _ in range(4_000)]
+    data = gzip.compress(b"\n".join(lines))
+    path = tmp_path / "g.jsonl.gz"
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(FormatError, match=r"damaged gzip file .*; [\d,]+00 new records were imported before, .* again"):
+        import_file(store, path, agent_id="shell")
+    held = store.count(Span) + store.count(Reward)
+    assert held > 0
+    path.write_bytes(data)
+    assert import_file(store, path, agent_id="shell").num_new == 8_001 - held
+    assert (store.count(Span), store.count(Episode)) == (4_000, 1)
+
+
+@pytest.mark.parametrize("place", [10, 40, 300])
+def test_gzip_with_wrong_bytes_is_refused(store: Store, tmp_path: Path, place: int) -> None:
+    data = bytearray(gzip.compress(b"".join(json.dumps({**GOALS[0], "goal": f"{i:x}"}).encode() for i in range(300))))
+    data[place : place + 16] = b"\xff" * 16
+    (tmp_path / "g.gz").write_bytes(data)
+    with pytest.raises(FormatError, match="damaged gzip"):
+        import_file(store, tmp_path / "g.gz", agent_id="shell")
+
+
+def test_a_byte_order_mark_is_skipped(store: Store, tmp_path: Path) -> None:
+    data = b"\xef\xbb\xbf" + json.dumps(GOALS[0]).encode()
+    (tmp_path / "g.jsonl").write_bytes(data)
+    (tmp_path / "g.gz").write_bytes(gzip.compress(data))
+    for name in ("g.jsonl", "g.gz"):
+        assert import_file(store, tmp_path / name, agent_id="shell").num_bad_lines == 0
+    assert store.count(Span) == 1
+
+
+@pytest.mark.parametrize(
+    ("good", "change", "reason"),
+    [
+        (GOALS[0], {"result": {"success": True, "execution_time_ms": -1}}, "$.result.execution_time_ms"),
+        (GOALS[0], {"result": {"success": True, "execution_time_ms": 10**17}}, "no time that can be kept"),
+        (GOALS[0], {"goal": ""}, "$.goal"),
+        (GOALS[0], {"action": ""}, "$.action"),
+        (GOALS[0], {"timestamp": "0001-01-01T00:00:00+05:00"}, "RFC 3339"),
+        (RAG, {"duration_ms": -40}, "$.duration_ms"),
+        (RAG, {"duration_ms": 10**17}, "no time that can be kept"),
+        (RAG, {"trace_id": ""}, "$.trace_id"),
+        (RAG, {"reward": 1e101}, "products up to 1e+100"),
+    ],
+)
+def test_a_value_that_cannot_be_is_a_bad_line(
+    store: Store, tmp_path: Path, good: dict[str, Any], change: dict[str, Any], reason: str
+) -> None:
+    path = write_lines(tmp_path / "x.jsonl", [good, {**good, **change}])
+    report = import_file(store, path, agent_id="x")
+    assert [fault.line for fault in report.bad_lines] == [2]
+    assert reason in report.bad_lines[0].reason
+
+
+@pytest.mark.parametrize(("value", "weight"), [(1e60, -1e60), (1e300, 1e300), (-1.1e100, 1.0)])
+def test_a_reward_that_cannot_be_learned_from_is_a_bad_line(
+    store: Store, tmp_path: Path, value: float, weight: float
+) -> None:
+    reward = {"type": "reward", "reward_id": "r", "episode_id": "e", "name": "n", "created_at": "2026-01-01T00:00:00Z"}
+    lines = [{"schema": "learnloop.records/v1"}, {**reward, "value": value, "weight": weight}]
+    report = import_file(store, write_lines(tmp_path / "x.jsonl", lines), agent_id="x")
+    assert "products up to 1e+100" in report.bad_lines[0].reason
+    lines[1] = {**reward, "value": 1e60, "weight": 1e40}
+    assert import_file(store, write_lines(tmp_path / "x.jsonl", lines), agent_id="x").num_new == 1

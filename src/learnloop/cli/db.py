@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from learnloop.cli.output import json_option, print_json
+from learnloop.cli.output import json_option, print_json, say
 
 
 @click.group()
@@ -32,7 +32,7 @@ def upgrade(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         print_json("learnloop.upgrade/v1", before=before, after=after)
     else:
-        click.echo(f"schema {after} (was {before or 'empty'})")
+        say(f"schema {after} (was {before or 'empty'})")
 
 
 @db.command()
@@ -52,7 +52,7 @@ def current(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         print_json("learnloop.revision/v1", current=found, newest=newest)
     else:
-        click.echo(f"schema {found or 'empty'}, newest {newest}")
+        say(f"schema {found or 'empty'}, newest {newest}")
 
 
 @db.command()
@@ -73,7 +73,7 @@ def backup(ctx: click.Context, file: Path, as_json: bool) -> None:
     if as_json:
         print_json("learnloop.backup/v1", file=str(file), num_bytes=file.stat().st_size)
     else:
-        click.echo(f"{file}: {file.stat().st_size:,} bytes")
+        say(f"{file}: {file.stat().st_size:,} bytes")
 
 
 @db.command()
@@ -97,4 +97,4 @@ def restore(ctx: click.Context, file: Path, force: bool, as_json: bool) -> None:
     if as_json:
         print_json("learnloop.restore/v1", database=settings.shown_database)
     else:
-        click.echo(f"restored into {settings.shown_database}")
+        say(f"restored into {settings.shown_database}")

@@ -15,8 +15,9 @@ from learnloop.cli.output import console, json_option, print_json, progress
 def demo(ctx: click.Context, seed: int, shuffle_rewards: bool, as_json: bool) -> None:
     """Watch an agent learn to pack this machine's files; exit 7 if it did not learn.
 
-    For each file it chooses one of six real packers, and is rewarded by the bytes that this saved and the time that it
-    took. Then it is judged on files that it has never seen. Everything is recorded in ./.learnloop.
+    For each file it chooses one of six real packers, and is rewarded by the share of its bytes that this saved less
+    0.02 x the CPU seconds that it took for each MB. Then it is judged on files that it has never seen. Everything is
+    recorded in ./.learnloop.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""The entry point and its table of commands, which are imported only when they are used.
+"""The command line and its table of commands, which are imported only when they are used.
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 not allowed, 5 conflict, 6 unreachable, 7 a check said no,
 130 interrupted.
@@ -7,10 +7,12 @@ Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 not allowed, 5 conflict, 6 u
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from contextlib import suppress
+from typing import NamedTuple, cast
 
 import click
 from click.shell_completion import CompletionItem
@@ -88,46 +90,61 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """Runs the command line and returns its exit code; errors go to standard error, in words."""
-    try:
-        code = _run(arguments)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-        return code
-    except BrokenPipeError:  # the reader, such as head, has seen enough
-        _leave_standard_output()
-        return 0
-    except OSError as error:
-        _leave_standard_output()
-        _complain(f"Error: the output could not be written: {error.strerror or error}")
+    if sys.stdout is None:  # nothing is done: what is opened next would get its number
+        _complain("Error: standard output is closed; send it somewhere, such as to /dev/null")
         return 1
-
-
-def _run(arguments: list[str] | None) -> int:
-    if sys.stdout is None:
-        raise OSError("standard output is closed")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        with cli.make_context("learnloop", sys.argv[1:] if arguments is None else list(arguments)) as context:
-            result: Any = cli.invoke(context)
-        return int(result or 0)
-    except click.exceptions.Exit as exit_:
-        return exit_.exit_code
+        code = _invoke(arguments)
+        sys.stdout.flush()
+        return code
     except (click.exceptions.Abort, KeyboardInterrupt):
         _complain("Interrupted.")
         return 130
     except click.ClickException as error:
-        error.show()
+        _show(error)
         return error.exit_code
     except LearnloopError as error:
         _complain(f"Error: {error}")
         return error.exit_code
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        _discard_output()
+        return 0
+    except OSError as error:
+        place = "standard output" if error.filename is None else error.filename
+        _complain(f"Error: {place} cannot be used: {error.strerror or error}")
+        _discard_output()
+        return 1
 
 
-def _complain(message: str) -> None:
-    if sys.stderr is not None:
-        say(message, error=True)
+def _invoke(arguments: list[str] | None) -> int:
+    """Runs the command line as click's own ``main`` would, but lets errors through as they are."""
+    if "_LEARNLOOP_COMPLETE" in os.environ:
+        cli.main(arguments, prog_name="learnloop")  # answers the shell and exits
+    try:
+        with cli.make_context("learnloop", sys.argv[1:] if arguments is None else list(arguments)) as context:
+            cli.invoke(context)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    return 0
 
 
-def _leave_standard_output() -> None:
-    """Points standard output where nothing can fail: the interpreter flushes it once more when it ends."""
-    if sys.stdout is not None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _show(error: click.ClickException) -> None:
+    """Prints what click has to say about a wrong call; the words of the call may be another's, such as file names."""
+    text = io.StringIO()
+    error.show(text)
+    for line in text.getvalue().splitlines():
+        _complain(line.expandtabs(4))
+
+
+def _complain(line: object) -> None:
+    """Prints a line on standard error; where that cannot be written, the exit code says enough."""
+    with suppress(OSError):
+        say(line, error=True)
+
+
+def _discard_output() -> None:
+    """Lets what is still buffered go nowhere, so that Python does not try to write it once more when it ends."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -19,8 +18,10 @@ if TYPE_CHECKING:
 _WIDE = 4096
 """Columns where nobody looks: a file or a pipe gets whole lines."""
 _FLEXIBLE = frozenset({"task", "what to do"})
-_MIN_FLEXIBLE = 12
-_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_MIN_FLEXIBLE = 10
+_GAP = "  "
+_UNSEEN = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]")
+"""What moves the cursor, colours, reorders or cannot be printed: C0, C1, bidirectional controls, lone surrogates."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -47,49 +48,56 @@ def print_json(schema: str, **fields: Any) -> None:
     click.echo(msgspec.json.encode({"schema": schema, **fields}))
 
 
-def say(message: str, *, error: bool = False) -> None:
-    """Prints a line for a person; what is stored comes from anywhere, so control characters in it are shown."""
-    click.echo("\n".join(shown(line) for line in message.split("\n")), err=error)
-
-
-def shown(value: str) -> str:
-    r"""Returns text as a terminal may be given it: control and direction characters become escapes such as \x1b."""
-    return _CONTROLS.sub(lambda found: ascii(found.group())[1:-1], value)
-
-
 def console(*, error: bool = False) -> Console:
     """Returns a rich console on standard output, or on standard error; plain and wide where that is no terminal."""
     from rich.console import Console
 
-    terminal = Console(stderr=error, highlight=False)
-    return terminal if terminal.is_terminal else Console(stderr=error, highlight=False, width=_WIDE)
+    class OurConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError("nobody reads any more")  # rich would exit with 1
+
+    terminal = OurConsole(stderr=error, highlight=False)
+    return terminal if terminal.is_terminal else OurConsole(stderr=error, highlight=False, width=_WIDE)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
     """Prints rows under their columns, each row on one line; ``empty``, on standard error, where there are none.
 
-    On a terminal that is too narrow a column of prose is cut; where that is not enough, lines are longer than it.
+    On a terminal that is too narrow the column ``task`` and those of prose are cut; ``--json`` has all of it. All
+    others are whole, on longer lines if need be.
     """
-    from rich.table import Table
-    from rich.text import Text
+    from rich.cells import cell_len, set_cell_size
 
     found = [[text(cell) for cell in row] for row in rows]
     if not found:
         say(empty, error=True)
         return
-    terminal = console()
-    widths = [max(map(len, [name, *(row[index] for row in found)])) for index, name in enumerate(columns)]
-    left = terminal.width - sum(widths) - 2 * (len(columns) - 1)
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for index, name in enumerate(columns):
-        if name in _FLEXIBLE and left < 0:
-            kept = max(_MIN_FLEXIBLE, widths[index] + left)
-            left += widths[index] - kept
-            widths[index] = kept
-        table.add_column(name, no_wrap=True, overflow="ellipsis", width=widths[index])
-    for row in found:
-        table.add_row(*map(Text, row))
-    terminal.print(table, width=max(terminal.width, terminal.width - left), crop=False, soft_wrap=left < 0)
+    widths = [max(map(cell_len, cells)) for cells in zip(columns, *found, strict=True)]
+    too_wide = sum(widths) + len(_GAP) * (len(widths) - 1) - console().width
+    for index, column in enumerate(columns):
+        if column in _FLEXIBLE and too_wide > 0:
+            widths[index] = min(widths[index], max(_MIN_FLEXIBLE, widths[index] - too_wide))
+    for number, row in enumerate([columns, *found]):
+        cells = [
+            cell if cell_len(cell) <= width else set_cell_size(cell, width - 1) + "…"
+            for cell, width in zip(row, widths, strict=True)
+        ]
+        line = _GAP.join(set_cell_size(cell, width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+        click.echo(line if number else click.style(line, bold=True))
+
+
+def say(line: object, *, error: bool = False) -> None:
+    """Prints one line for a person; what is stored comes from anywhere, so nothing in it can command the terminal."""
+    click.echo(shown(line), err=error)
+
+
+def shown(value: object) -> str:
+    """Returns text in which what a terminal would obey, or could not print, is written as an escape: ``\\x1b``."""
+    return _UNSEEN.sub(lambda found: _escaped(ord(found[0])), str(value))
+
+
+def _escaped(code: int) -> str:
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def text(value: object) -> str:
@@ -100,17 +108,19 @@ def text(value: object) -> str:
         return f"{value:.4f}"
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S")
-    return shown(str(value))
+    return shown(value)
 
 
 @contextmanager
 def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
     """Gives a function that takes what was done since its last call; shows a bar where standard error is a terminal."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield lambda done: None
-        return
+    from rich.markup import escape
     from rich.progress import Progress
 
-    with Progress(console=console(error=True), transient=True) as bar:
-        task = bar.add_task(label, total=total)
+    terminal = console(error=True)
+    if not terminal.is_terminal:
+        yield lambda done: None
+        return
+    with Progress(console=terminal, transient=True) as bar:
+        task = bar.add_task(escape(shown(label)), total=total)
         yield lambda done: bar.advance(task, done)

@@ -43,12 +43,12 @@ def list_(ctx: click.Context, as_json: bool) -> None:
         print_json("learnloop.policies/v1", data=rows)
         return
     table = [
-        (f"{each.policy}@{each.version}", ", ".join(pointing[each.policy_version_id]) or None,
-         each.metrics.get("reward"), each.algorithm, each.created_at)
+        (f"{each.policy}@{each.version}", each.metrics.get("reward"), each.algorithm, each.created_at,
+         ", ".join(pointing[each.policy_version_id]) or None)
         for each in versions
     ]  # fmt: skip
     empty = "no policies yet; see one made with: learnloop demo, or prove yours with Loop.prove(NAME)"
-    print_table(("policy", "aliases", "held-out reward", "kind", "registered (UTC)"), table, empty=empty)
+    print_table(("policy", "held-out", "kind", "registered (UTC)", "aliases"), table, empty=empty)
 
 
 @policy.command("show")
@@ -72,13 +72,13 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     if as_json:
         print_json("learnloop.policy/v1", version=version, aliases=aliases, certificates=certificates)
         return
-    click.echo(f"{version.policy}@{version.version}  {version.algorithm}  {version.content_hash}")
-    click.echo(f"registered {version.created_at:%Y-%m-%d %H:%M:%S} UTC, parent {version.parent_id or 'none'}")
+    say(f"{version.policy}@{version.version}  {version.algorithm}  {version.content_hash}")
+    say(f"registered {version.created_at:%Y-%m-%d %H:%M:%S} UTC, parent {version.parent_id or 'none'}")
     for metric, value in version.metrics.items():
         say(f"  {metric}: {value:.4f}" if isinstance(value, float) else f"  {metric}: {value}")
-    click.echo("aliases: " + (", ".join(f"{alias} -> {number}" for alias, number in aliases.items()) or "none"))
+    say("aliases: " + (", ".join(f"{alias} -> {number}" for alias, number in aliases.items()) or "none"))
     for certificate in certificates:
-        click.echo(f"certificate {certificate.certificate_id}: {certificate.verdict.value}")
+        say(f"certificate {certificate.certificate_id}: {certificate.verdict.value}")
         for reason in certificate.reasons:
             say(f"  {reason}")
 
@@ -104,7 +104,7 @@ def alias_(ctx: click.Context, name: str, alias: str, reason: str, actor: str, a
     if as_json:
         print_json("learnloop.alias/v1", move=move)
     else:
-        click.echo(f"{version.policy}@{alias} is now version {version.version}")
+        say(f"{version.policy}@{alias} is now version {version.version}")
 
 
 @policy.command("prune")
@@ -120,14 +120,20 @@ def prune(ctx: click.Context, name: str, keep: int, dry_run: bool, as_json: bool
     Examples:
       learnloop policy prune packer.codec --keep 5 --dry-run
     """
+    from learnloop.core.errors import NotFoundError, one_of
+
     workspace = open_workspace(ctx)
-    workspace.registry.resolve(name)  # an unknown name is said, not taken for one without old versions
+    names = {version.policy for version in workspace.registry.versions()}
+    if name not in names:  # said, not taken for one without old versions
+        raise NotFoundError(f"there is no policy {name!r}; registered are {one_of(sorted(names))}")
     removed = workspace.registry.prune(name, keep, dry_run=dry_run)
     if as_json:
         print_json("learnloop.prune/v1", dry_run=dry_run, removed=removed)
         return
     verb = "would be removed" if dry_run else "removed"
-    click.echo(f"{len(removed)} versions {verb}" + "".join(f"\n  {each.policy}@{each.version}" for each in removed))
+    say(f"{len(removed)} versions {verb}")
+    for each in removed:
+        say(f"  {each.policy}@{each.version}")
 
 
 @click.command("eval")

@@ -6,13 +6,7 @@ from pathlib import Path
 
 import click
 
-from learnloop.cli.output import json_option, print_json, print_table
-
-_SETTINGS = """\
-# Settings of learnloop. An option or LEARNLOOP_HOME / LEARNLOOP_DATABASE wins over this file.
-home = ".learnloop"                        # the store's folder, relative to this file
-# database = "postgresql://user@host/name"   # SQLite in the folder above unless set
-"""
+from learnloop.cli.output import json_option, print_json, print_table, say
 
 
 @click.command()
@@ -27,29 +21,23 @@ def init(ctx: click.Context, folder: Path, as_json: bool) -> None:
       learnloop init
       learnloop --database postgresql://me@localhost/agents init
     """
-    from learnloop.core.errors import StoreReadOnlyError
-    from learnloop.loop.workspace import HOME_FOLDER, SETTINGS_FILE, Workspace, find_settings
+    from learnloop.loop.maintenance import init as make_store
 
-    settings_file = folder / SETTINGS_FILE
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not settings_file.exists():
-            settings_file.write_text(_SETTINGS, encoding="utf-8")
-    except OSError as error:
-        raise StoreReadOnlyError(
-            f"{folder} cannot be written ({error.strerror}); name a folder that you own"
-        ) from error
-    home = ctx.obj["home"] or folder / HOME_FOLDER
-    with Workspace(find_settings(home, ctx.obj["database"]), create=True) as workspace:
-        found = workspace.settings
-        if as_json:
-            paths = {"home": str(found.home), "settings": str(settings_file)}
-            print_json("learnloop.init/v1", database=found.shown_database, **paths)
-            return
-        click.echo(f"Store:    {found.shown_database}")
-        click.echo(f"Settings: {settings_file}")
-        click.echo(
-            "Next: learnloop doctor; learnloop traces import FILE; or in Python: learnloop.Loop('my-agent')", err=True
+    settings, file, later = make_store(folder, ctx.obj["home"], ctx.obj["database"])
+    if as_json:
+        paths = {"home": str(settings.home), "settings": None if file is None else str(file)}
+        print_json("learnloop.init/v1", database=settings.shown_database, **paths)
+    else:
+        say(f"Store:    {settings.shown_database}")
+        say(f"Settings: {file or '-'}")
+        next_steps = "Next: learnloop doctor; learnloop traces import FILE; or in Python: learnloop.Loop('my-agent')"
+        say(next_steps, error=True)
+    if (later.home, later.database) != (settings.home, settings.database):
+        say(
+            f"Note: other commands use {later.shown_database} in {later.home} (home: {later.origins['home']}, "
+            f"database: {later.origins['database']}) unless they are told --home and --database, or LEARNLOOP_HOME "
+            "and LEARNLOOP_DATABASE are set",
+            error=True,
         )
 
 
@@ -74,5 +62,8 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
     else:
         rows = [("ok" if check.ok else "BROKEN", check.name, check.found, check.advice) for check in checks]
         print_table(("", "check", "found", "what to do"), rows, empty="nothing to check")
+        for check in checks:
+            if not check.ok:
+                say(f"{check.name}: {check.advice}", error=True)
     if not healthy:
         ctx.exit(7)

@@ -43,17 +43,17 @@ def import_(ctx: click.Context, file: Path, format_name: str | None, agent: str,
         print_json("learnloop.import/v1", report=report)
         return
     counts = ", ".join(f"{count:,} {name}s" for name, count in sorted(report.num_records.items())) or "no records"
-    click.echo(f"{report.format}: {report.num_lines:,} lines, {counts}; {report.num_new:,} records are new")
+    say(f"{report.format}: {report.num_lines:,} lines, {counts}; {report.num_new:,} records are new")
     unknown = {
         "the outcome of {:,} episodes": report.num_episodes_without_reward,
         "the propensity of {:,} decisions": report.num_decisions_without_propensity,
     }
     if any(unknown.values()):
-        click.echo("unknown: " + ", ".join(words.format(count) for words, count in unknown.items() if count))
+        say("unknown: " + ", ".join(words.format(count) for words, count in unknown.items() if count))
     for fault in report.bad_lines:
         say(f"line {fault.line}: {fault.reason}", error=True)
     if report.num_bad_lines:
-        click.echo(f"{report.num_bad_lines:,} bad lines were left out", err=True)
+        say(f"{report.num_bad_lines:,} bad lines were left out", error=True)
 
 
 @traces.command("list")
@@ -95,7 +95,7 @@ def list_(
     columns = ("episode id", "agent", "task", "status", "reward", "started (UTC)", "seconds")
     print_table(columns, rows, empty="no episodes; record some with learnloop.Loop, or: learnloop traces import FILE")
     if page.next_cursor:
-        click.echo(f"more: --after {page.next_cursor}", err=True)
+        say(f"more: --after {page.next_cursor}", error=True)
 
 
 @traces.command("show")
@@ -151,4 +151,4 @@ def export(ctx: click.Context, file: Path, agent: str | None, as_json: bool) -> 
     if as_json and str(file) != "-":
         print_json("learnloop.export/v1", file=str(file), num_records=count)
     else:
-        click.echo(f"{count:,} records", err=True)
+        say(f"{count:,} records", error=True)

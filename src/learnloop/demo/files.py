@@ -12,7 +12,8 @@ import os
 import stat
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ import numpy as np
 
 from learnloop.core.errors import NotFoundError
 from learnloop.core.seeding import generator
+from learnloop.store.failures import from_disk
 
 MIN_BYTES = 512
 MAX_BYTES = 128 * 1024
@@ -72,6 +74,7 @@ def find_files(folder: Path) -> FileCatalogue:
 
     Raises:
         NotFoundError: fewer than two kinds of file were found, so there is nothing to learn.
+        StoreFullError, StoreReadOnlyError, StoreError: ``folder`` cannot be written.
     """
     by_kind: dict[str, list[Path]] = {kind: [] for kind in SHARES}
     for root in _roots():
@@ -163,20 +166,30 @@ def _read(path: Path) -> bytes:
 
 def _random_files(folder: Path) -> list[Path]:
     """Returns files of random bytes, made at the first call and kept."""
-    folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{i:03d}.bin" for i in range(_NUM_RANDOM)]
     sizes = np.geomspace(MIN_BYTES, MAX_BYTES // 2, _NUM_RANDOM).astype(int)
     for path, size in zip(paths, sizes, strict=True):
-        if not path.exists():
-            path.write_bytes(os.urandom(int(size)))
+        _make(path, lambda size=size: os.urandom(int(size)))  # type: ignore[misc]
     return paths
 
 
 def _archives(folder: Path, sources: list[Path]) -> list[Path]:
     """Returns gzip archives of ``sources``, made at the first call and kept."""
-    folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{i:03d}.gz" for i in range(len(sources))]
     for path, source in zip(paths, sources, strict=True):
-        if not path.exists():
-            path.write_bytes(gzip.compress(_read(source), mtime=0))
+        _make(path, lambda source=source: gzip.compress(_read(source), mtime=0))  # type: ignore[misc]
     return [path for path in paths if _fits(path)]
+
+
+def _make(path: Path, content: Callable[[], bytes]) -> None:
+    """Writes a file unless it is there; one that was cut off never gets its name."""
+    part = path.with_suffix(f".{os.getpid()}.part")
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part.write_bytes(content())
+            part.replace(path)
+    except OSError as error:
+        with suppress(OSError):  # what went wrong is raised; a part that remains is written anew next time
+            part.unlink(missing_ok=True)
+        raise from_disk(error, str(path.parent)) from error

@@ -6,13 +6,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from rich.measure import Measurement
 from rich.table import Table
 
 from learnloop.demo.job import BEST_FIXED, DemoResult
+from learnloop.demo.packing import SECONDS_PRICE
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+_WIDE = 4096
+"""Columns that no table needs."""
 _WIDTH = 60
 _HEIGHT = 8
 _WINDOW = 150
@@ -22,8 +26,11 @@ _LEVELS = " ▁▂▃▄▅▆▇█"
 def print_report(result: DemoResult, console: Console) -> None:
     """Prints the table, the reward graph, the verdict with its reasons, the version and what to type next."""
     counts = ", ".join(f"{count:,} {kind}" for kind, count in result.num_files.items())
-    console.print(f"Files of this machine: {counts}.\n")
-    console.print(_table(result))
+    console.print(f"Files of this machine: {counts}.")
+    console.print(f"Reward = share of bytes saved - {SECONDS_PRICE} x CPU seconds per MB.\n")
+    table = _table(result)
+    table.width = Measurement.get(console, console.options.update(max_width=_WIDE), table).maximum  # never cut
+    console.print(table, soft_wrap=True)
     console.print()
     for line in reward_graph(result.training_rewards):
         console.print(line, markup=False)
@@ -62,20 +69,20 @@ def reward_graph(rewards: Sequence[float], width: int = _WIDTH, height: int = _H
 
 
 def _table(result: DemoResult) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("on held-out files", "mean reward", "95 % interval", "of the optimum"):
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for column in ("on held-out files", "mean reward", "95 % interval", "of optimum"):
         table.add_column(column, justify="left" if column == "on held-out files" else "right", no_wrap=True)
-    names = {"trained": "learned policy", BEST_FIXED: f"best fixed choice ({result.best_fixed})", "random": "random"}
+    names = {"trained": "learned policy", BEST_FIXED: f"best fixed ({result.best_fixed})", "random": "random"}
     for name, label in names.items():
         arm = result.verification.arms.get(name)
         if arm is not None:
             interval = "-" if arm.interval is None else f"{arm.interval.low:.3f} to {arm.interval.high:.3f}"
             table.add_row(label, f"{arm.mean:.4f}", interval, f"{arm.mean / result.optimum_reward:.1%}")
-    table.add_row("optimum (best choice for each file)", f"{result.optimum_reward:.4f}", "", "100.0%")
+    table.add_row("optimum, file by file", f"{result.optimum_reward:.4f}", "", "100.0%")
     for test in result.verification.tests:
         if test.against == BEST_FIXED and test.interval is not None:
             table.add_row(
-                "learned less best fixed",
+                "learned - best fixed",
                 f"{test.difference:+.4f}",
                 f"{test.interval.low:+.4f} to {test.interval.high:+.4f}",
                 f"p = {test.p_value:.4f}",

@@ -7,15 +7,19 @@ import shutil
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from learnloop.core.errors import CorruptError, LearnloopError
 from learnloop.core.ids import new_id
-from learnloop.core.records import Event, PolicyVersion
+from learnloop.core.records import Event, ModelCheckpoint, PolicyVersion
 from learnloop.loop.workspace import Settings, Workspace
-from learnloop.store import insert_events
+from learnloop.store import BlobStore, insert_events
+from learnloop.store.failures import from_disk
 
 MIN_FREE_BYTES = 512 * 1024 * 1024
 EXTRAS = {"postgres": ("psycopg", "pgvector")}
@@ -35,11 +39,11 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 def examine(settings: Settings) -> list[Check]:
     """Returns what was found; nothing is changed, but a store that is there gets the event ``doctor.checked``."""
     checks = [_python(), _sqlite(), *_extras(), _settings(settings)]
-    if not Workspace.is_made(settings):
-        found = f"none in {settings.home}"
-        return [*checks, Check(name="store", ok=False, found=found, advice="make one with: learnloop init")]
-    checks.append(_disk(settings))
     try:
+        if not Workspace.is_made(settings):
+            found = f"none in {settings.home}"
+            return [*checks, Check(name="store", ok=False, found=found, advice="make one with: learnloop init")]
+        checks.append(_disk(settings))
         with Workspace(settings) as workspace:
             checks.extend(_store_checks(workspace))
     except LearnloopError as error:
@@ -72,9 +76,17 @@ def _settings(settings: Settings) -> Check:
 
 
 def _disk(settings: Settings) -> Check:
-    free = shutil.disk_usage(settings.home if settings.home.exists() else settings.home.parent).free
+    try:
+        free = shutil.disk_usage(_nearest(settings.home)).free
+    except OSError as error:
+        raise from_disk(error, str(settings.home)) from error
     advice = "" if free >= MIN_FREE_BYTES else f"free some space: below {MIN_FREE_BYTES // 2**20} MiB"
     return Check(name="disk", ok=free >= MIN_FREE_BYTES, found=f"{free / 2**30:.1f} GiB free", advice=advice)
+
+
+def _nearest(folder: Path) -> Path:
+    """Returns the folder, or the nearest above it that is there."""
+    return next(each for each in (folder, *folder.parents) if each.exists())
 
 
 def _store_checks(workspace: Workspace) -> Iterator[Check]:
@@ -85,6 +97,39 @@ def _store_checks(workspace: Workspace) -> Iterator[Check]:
         yield _attempt(f"policy {version.policy}@{version.version}", lambda version=version: _load(workspace, version))  # type: ignore[misc]
     if not versions:
         yield Check(name="policies", ok=True, found="none yet")
+    if workspace.store.blobs is not None:
+        yield from _blob_checks(workspace, workspace.store.blobs, versions)
+
+
+def _blob_checks(workspace: Workspace, blobs: BlobStore, versions: list[PolicyVersion]) -> Iterator[Check]:
+    """Yields a check for each blob that cannot be read, and one that counts the others."""
+    num_whole = 0
+    for version in versions:
+        for address in _blobs_in(version.lineage):
+            check = _attempt(f"blob of {version.policy}@{version.version}", partial(_read, blobs, address))
+            num_whole += check.ok
+            if not check.ok:
+                yield check
+    for state in workspace.store.iterate(ModelCheckpoint):
+        check = _attempt(f"checkpoint of {state.agent_id}.{state.policy}", partial(_read, blobs, state.checkpoint_path))
+        num_whole += check.ok
+        if not check.ok:
+            advice = f"nothing to do, it is learned anew from the log ({check.advice})"
+            yield msgspec.structs.replace(check, ok=True, advice=advice)
+    yield Check(name="blobs", ok=True, found=f"{num_whole:,} whole")
+
+
+def _blobs_in(lineage: object) -> Iterator[str]:
+    """Yields the addresses that a lineage names, at any depth, under the key ``blob``."""
+    items: Mapping[str, Any] = lineage if isinstance(lineage, Mapping) else {}
+    for key, value in items.items():
+        if key == "blob" and isinstance(value, str):
+            yield value
+        yield from _blobs_in(value)
+
+
+def _read(blobs: BlobStore, address: str) -> str:
+    return f"{len(blobs.get(address)):,} bytes"
 
 
 def _attempt(name: str, examine_it: Callable[[], str]) -> Check:

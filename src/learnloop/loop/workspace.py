@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
 
 from learnloop.core.errors import NotFoundError, StoreReadOnlyError, UsageError, one_of
 from learnloop.registry import Registry
 from learnloop.store import Store
+from learnloop.store.failures import from_disk
 
 SETTINGS_FILE = "learnloop.toml"
 HOME_FOLDER = ".learnloop"
 DATABASE_FILE = "learnloop.db"
-_PASSWORD = re.compile(r"(://[^:/@]*):[^/]*@")
+SECRET_PARAMETERS = ("password", "sslpassword")
+"""Parameters of a PostgreSQL URL that are as secret as the password before the host."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,8 +36,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown_database(self) -> str:
-        """The database's URL without its password, as it may be printed."""
-        return _PASSWORD.sub(r"\1:***@", self.database)
+        """The database's URL without its passwords, as it may be printed; its scheme alone where it is no URL."""
+        return shown_url(self.database)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the database is gone when it is closed."""
+        url = _parsed(self.database)
+        return url is not None and url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:")
+
+    @property
+    def database_file(self) -> Path | None:
+        """The file of the database; None where it lies on a server or in memory."""
+        url = _parsed(self.database)
+        if url is None or url.get_backend_name() != "sqlite" or self.in_memory:
+            return None
+        return Path(url.database or "")
 
 
 class _SettingsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,32 +59,80 @@ class _SettingsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     database: str | None = None
 
 
-def find_settings(home: str | Path | None = None, database: str | None = None) -> Settings:
+def find_settings(
+    home: str | Path | None = None, database: str | None = None, *, start: Path | None = None
+) -> Settings:
     """Returns the settings in force.
 
     An argument wins over ``LEARNLOOP_HOME`` and ``LEARNLOOP_DATABASE``, these over the nearest ``learnloop.toml`` in
-    this folder or above, that over the default: ``./.learnloop`` with an SQLite file in it.
+    ``start`` or above, that over the default: ``.learnloop`` in ``start`` with an SQLite file in it. Relative paths of
+    a settings file start at its folder, others at this folder.
+
+    Args:
+        home: the store's folder.
+        database: the database's URL.
+        start: the folder to begin at; this folder where None.
 
     Raises:
-        UsageError: the settings file cannot be read, or has an unknown key.
+        UsageError: the settings file cannot be read or has an unknown key, or the database's URL is none.
     """
-    path, from_file = _read_settings_file(Path.cwd())
-    base = path.parent if path else Path.cwd()
+    here = _current_folder()
+    path, from_file = _read_settings_file(here / (start or ""))
+    base = path.parent if path else here / (start or "")
     found_home, home_origin = _first(
         (str(home) if home is not None else None, "argument"),
         (os.environ.get("LEARNLOOP_HOME"), "environment"),
         (str(base / from_file.home) if from_file.home else None, str(path)),
         (str(base / HOME_FOLDER), "default"),
     )
-    folder = Path(found_home).absolute()
+    folder = here / found_home
     found_database, database_origin = _first(
         (database, "argument"),
         (os.environ.get("LEARNLOOP_DATABASE"), "environment"),
         (from_file.database if home is None else None, str(path)),
-        (f"sqlite:///{folder / DATABASE_FILE}", "default"),
+        (_file_url(folder / DATABASE_FILE), "default"),
     )
-    origins = {"home": home_origin, "database": database_origin}
-    return Settings(home=folder, database=found_database, origins=origins)
+    relative_to = base if database_origin == str(path) else here
+    return Settings(
+        home=folder,
+        database=_anchored(found_database, relative_to, database_origin),
+        origins={"home": home_origin, "database": database_origin},
+    )
+
+
+def settings_file(start: Path) -> Path | None:
+    """Returns the nearest settings file in ``start`` or above; None where there is none.
+
+    Raises:
+        UsageError: a folder cannot be looked into.
+    """
+    for folder in (start, *start.parents):
+        path = folder / SETTINGS_FILE
+        try:
+            if path.is_file():
+                return path
+        except OSError as error:
+            raise UsageError(f"{path} cannot be read ({error.strerror}); check the permissions of {folder}") from error
+    return None
+
+
+def shown_url(database: str) -> str:
+    """Returns a database's URL without its passwords; its scheme alone where one could hide in another part."""
+    url = _parsed(database)
+    is_file = url is not None and url.get_backend_name() == "sqlite"
+    if url is None or (not is_file and "@" in f"{url.host}{url.database}"):  # a password with an @ that is not escaped
+        scheme, separator, _ = database.partition("://")
+        return f"{scheme}://..." if separator else "..."
+    if not has_secret(database):
+        return database
+    secrets = {name: "hidden" for name in url.query if name in SECRET_PARAMETERS}
+    return url.update_query_dict(secrets).render_as_string(hide_password=True)
+
+
+def has_secret(database: str) -> bool:
+    """Returns whether a database's URL holds a password, or may hold one."""
+    url = _parsed(database)
+    return url is None or url.password is not None or any(name in url.query for name in SECRET_PARAMETERS)
 
 
 class Workspace:
@@ -92,15 +157,22 @@ class Workspace:
             )
         if create:
             make_folder(self.settings.home)
-        blobs = None if self.settings.database.endswith(":memory:") else self.settings.home / "blobs"
+        blobs = None if self.settings.in_memory else self.settings.home / "blobs"
         self.store = Store.open(self.settings.database, blobs=blobs, queue_size=queue_size)
         self.registry = Registry(self.store, self.settings.home / "policies")
 
     @staticmethod
     def is_made(settings: Settings) -> bool:
-        """Returns whether there is a store; a server's database is taken to be there."""
-        is_file = settings.database.startswith("sqlite:///") and not settings.database.endswith(":memory:")
-        return not is_file or Path(settings.database.removeprefix("sqlite:///")).exists()
+        """Returns whether there is a store; a server's database is taken to be there.
+
+        Raises:
+            StoreReadOnlyError: its folder cannot be looked into.
+        """
+        file = settings.database_file
+        try:
+            return file is None or file.exists()
+        except OSError as error:
+            raise from_disk(error, str(file)) from error
 
     def close(self, timeout_seconds: float = 10.0) -> None:
         """Writes what waits to be written, for so long at the most, and closes the store."""
@@ -135,18 +207,63 @@ def _first(*candidates: tuple[str | None, str]) -> tuple[str, str]:
     return next((value, origin) for value, origin in candidates if value)
 
 
+def _current_folder() -> Path:
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise UsageError("this folder is not there any more; go to another one") from error
+
+
+def _parsed(database: str) -> URL | None:
+    """Returns a database's URL in its parts; None where it is no URL."""
+    try:
+        return make_url(database)
+    except (ArgumentError, ValueError):
+        return None
+
+
+def _anchored(database: str, base: Path, origin: str) -> str:
+    """Returns a database's URL with the path of an SQLite file made absolute, from ``base``."""
+    url = _parsed(database)
+    if url is None:
+        raise UsageError(
+            f"the database {shown_url(database)} (from: {origin}) is not a URL; allowed are sqlite:///path/to/file.db "
+            "and postgresql://user@host/database, with %40 for an @ in the password"
+        )
+    file = url.database
+    if url.get_backend_name() != "sqlite" or file in (None, "", ":memory:") or Path(file).is_absolute():
+        return database
+    return url.set(database=str(base / file)).render_as_string(hide_password=False)
+
+
+def _file_url(file: Path) -> str:
+    """Returns the URL that opens this very file.
+
+    Raises:
+        UsageError: no URL can name it.
+    """
+    try:
+        str(file).encode()
+        url = URL.create("sqlite", database=str(file)).render_as_string(hide_password=False)
+        named = make_url(url).database
+    except (ArgumentError, UnicodeEncodeError) as error:
+        raise UsageError(f"the store's folder {str(file.parent)!r} has a name that no URL can hold") from error
+    if named != str(file):
+        raise UsageError(f"the store's folder {str(file.parent)!r} has a name that no URL can hold; avoid ? # and %")
+    return url
+
+
 def _read_settings_file(start: Path) -> tuple[Path | None, _SettingsFile]:
-    for folder in (start, *start.parents):
-        path = folder / SETTINGS_FILE
-        if path.is_file():
-            return path, _parse(path)
-    return None, _SettingsFile()
+    path = settings_file(start)
+    return path, _SettingsFile() if path is None else _parse(path)
 
 
 def _parse(path: Path) -> _SettingsFile:
     try:
         content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
         return msgspec.convert(content, _SettingsFile)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}); check its permissions") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         allowed = one_of(_SettingsFile.__struct_fields__)
         raise UsageError(f"{path} cannot be used: {error}; allowed keys are {allowed}") from error

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
@@ -12,14 +14,15 @@ from typing import IO, Any, cast
 import msgspec
 from sqlalchemy import Connection, func, select
 
-from learnloop.core.errors import FormatError, NotFoundError, UsageError
-from learnloop.core.records import Agent, Decision, Episode, Record, Reward, Span, Task
+from learnloop.core.errors import FormatError, LearnloopError, NotFoundError, UsageError
+from learnloop.core.records import MAX_REWARD, Agent, Decision, Episode, Record, Reward, Span, Task
 from learnloop.store import Store, insert_records
 from learnloop.store.mapping import fields_of, key_column
 from learnloop.traces.formats import Line, TraceFormat, by_name, native, recognise
 
 _BATCH = 2_000
 _MAX_FAULTS = 100
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 MAX_LINE_BYTES = 64 * 1024 * 1024
 
 Progress = Callable[[int], None]
@@ -77,7 +80,9 @@ def import_file(
 
     Raises:
         NotFoundError: there is no such file.
-        FormatError: the format is unknown, or a line is bad and ``strict`` is set.
+        FormatError: the format is unknown, no line can be read, a line is bad and ``strict`` is set, or the file is
+            damaged; the message says what was imported before that.
+        UsageError: the file cannot be read.
     """
     if not path.is_file():
         raise NotFoundError(f"no file {str(path)!r}; name a JSON Lines file of traces")
@@ -87,8 +92,13 @@ def import_file(
             pass
     task = _Import(path, trace_format, agent_id, strict=strict, progress=progress)
     num_new = 0
-    for batch in _batches(task.records()):
-        num_new += _write_new(store, batch)
+    try:
+        for batch in _batches(task.records()):
+            num_new += _write_new(store, batch)
+    except LearnloopError as error:
+        if num_new:
+            error.args = (f"{error}; {num_new:,} new records were imported before, importing again adds the others",)
+        raise
     return task.report(num_new)
 
 
@@ -138,6 +148,7 @@ class _Import:
         self._strict = strict
         self._progress = progress
         self._num_lines = 0
+        self._num_good = 0
         self._num_bad = 0
         self._faults: list[LineFault] = []
         self._counts: dict[str, int] = {}
@@ -154,6 +165,12 @@ class _Import:
                     self._progress(len(raw))
                 if raw.strip():
                     yield from self._counted(self._read(number, raw))
+        if self._num_bad and not self._num_good:
+            first = self._faults[0]
+            raise FormatError(
+                f"{self._path.name}: no line can be read as {self._format.name}, nothing was imported; "
+                f"line {first.line}: {first.reason}"
+            )
         yield from self._counted(self._reader.finish())
 
     def report(self, num_new: int) -> ImportReport:
@@ -171,7 +188,10 @@ class _Import:
 
     def _read(self, number: int, raw: bytes) -> list[Record]:
         try:
-            return self._reader.read(_decode(raw))
+            records = self._reader.read(_decode(raw))
+            _check_rewards(records)
+            self._num_good += 1
+            return records
         except FormatError as error:
             if self._strict:
                 raise FormatError(f"{self._path.name}, line {number}: {error}; nothing was imported") from error
@@ -191,6 +211,18 @@ class _Import:
             elif isinstance(record, Decision) and record.propensity is None:
                 self._num_without_propensity += 1
         return records
+
+
+def _check_rewards(records: Iterable[Record]) -> None:
+    """Refuses rewards that could not be learned from, as recording them does."""
+    for reward in records:
+        if isinstance(reward, Reward):
+            learned = 0.0 if reward.value is None else reward.value * reward.weight
+            if not (math.isfinite(reward.weight) and abs(learned) <= MAX_REWARD):
+                raise FormatError(
+                    f"reward {reward.name!r} is {reward.value} x {reward.weight}; allowed are products up to "
+                    f"{MAX_REWARD:g}"
+                )
 
 
 def _write_new(store: Store, batch: Sequence[Record]) -> int:
@@ -237,17 +269,22 @@ def _decode(raw: bytes) -> Line:
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
     """Opens a file, through gzip where its first bytes say so."""
-    with path.open("rb") as probe:
-        zipped = probe.read(2) == b"\x1f\x8b"
     try:
+        with path.open("rb") as probe:
+            zipped = probe.read(2) == b"\x1f\x8b"
         with cast(IO[bytes], gzip.open(path)) if zipped else path.open("rb") as lines:
             yield lines
-    except (gzip.BadGzipFile, EOFError) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise FormatError(f"{path.name} is a damaged gzip file ({error})") from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror or error})") from error
 
 
 def _bounded_lines(lines: IO[bytes]) -> Iterator[bytes]:
+    is_first = True
     while raw := lines.readline(MAX_LINE_BYTES + 1):
+        if is_first:
+            raw, is_first = raw.removeprefix(_BYTE_ORDER_MARK), False
         if len(raw) > MAX_LINE_BYTES:
             raise UsageError(f"a line is longer than {MAX_LINE_BYTES:,} bytes; is this JSON Lines?")
         yield raw

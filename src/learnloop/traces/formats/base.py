@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from typing import Any, NamedTuple, Protocol, TypeVar
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -15,6 +15,10 @@ from learnloop.core.records import Record
 
 Line = Mapping[str, Any]
 T = TypeVar("T")
+Words = Annotated[str, msgspec.Meta(min_length=1)]
+"""Text that must say something."""
+Milliseconds = Annotated[int, msgspec.Meta(ge=0)]
+"""How long something took."""
 
 
 class LineReader(Protocol):
@@ -82,6 +86,18 @@ def parse_time(text: str) -> datetime:
     """
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError as error:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
         raise FormatError(f"timestamp {text!r} is not RFC 3339, such as 2026-01-31T12:00:00Z") from error
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def shifted(moment: datetime, milliseconds: int) -> datetime:
+    """Returns the moment that lies so many milliseconds after ``moment``.
+
+    Raises:
+        FormatError: it lies before the year 1 or after the year 9999.
+    """
+    try:
+        return moment + timedelta(milliseconds=milliseconds)
+    except OverflowError as error:
+        raise FormatError(f"{milliseconds} ms from {moment.isoformat()} is no time that can be kept") from error

@@ -8,26 +8,35 @@ made of it, and a later line never reaches an earlier one.
 from __future__ import annotations
 
 from collections import Counter
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from learnloop.core.records import Episode, EpisodeStatus, Record, Reward, Span, SpanStatus
-from learnloop.traces.formats.base import ContentIds, Line, TraceFormat, convert, parse_time
+from learnloop.traces.formats.base import (
+    ContentIds,
+    Line,
+    Milliseconds,
+    TraceFormat,
+    Words,
+    convert,
+    parse_time,
+    shifted,
+)
 
 
 class _Result(msgspec.Struct):
     success: bool
     output: str | None = None
     error: str | None = None
-    execution_time_ms: int | None = None
+    execution_time_ms: Milliseconds | None = None
 
 
 class _GoalLine(msgspec.Struct):
     timestamp: str
-    goal: str
-    action: str
+    goal: Words
+    action: Words
     result: _Result
     metadata: Any = None
 
@@ -57,16 +66,16 @@ class GoalReader:
         step = convert(line, _GoalLine)
         ended_at = parse_time(step.timestamp)
         line_id = self._ids.for_line(line)
-        duration = timedelta(milliseconds=step.result.execution_time_ms or 0)
+        started_at = shifted(ended_at, -(step.result.execution_time_ms or 0))
         records: list[Record] = []
         if self._open is None or self._open.goal != step.goal:
             records += self.finish()
             self._open = _OpenEpisode(
-                self._ids.derive("episode", line_id), step.goal, self._attempts[step.goal], ended_at - duration
+                self._ids.derive("episode", line_id), step.goal, self._attempts[step.goal], started_at
             )
             self._attempts[step.goal] += 1
         self._open.ended_at = max(self._open.ended_at, ended_at)
-        return [*records, *self._step_records(self._open, line_id, step, ended_at - duration, ended_at)]
+        return [*records, *self._step_records(self._open, line_id, step, started_at, ended_at)]
 
     def finish(self) -> list[Record]:
         """Returns the last episode: its end is known only when another goal, or the file's end, follows."""

@@ -8,24 +8,33 @@ would count the outcome twice, and where it has none, none is made up.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from learnloop.core.records import Episode, EpisodeStatus, Record, Reward, Span, SpanStatus
-from learnloop.traces.formats.base import ContentIds, Line, TraceFormat, convert, parse_time
+from learnloop.traces.formats.base import (
+    ContentIds,
+    Line,
+    Milliseconds,
+    TraceFormat,
+    Words,
+    convert,
+    parse_time,
+    shifted,
+)
 
 
 class _RagLine(msgspec.Struct):
-    trace_id: str
+    trace_id: Words
     timestamp: str
     prompt: str
     intent: str
     model_used: str
     rag_used: bool
     success: bool
-    duration_ms: int
+    duration_ms: Milliseconds
     conditions_evaluated: list[Any] = []
     tool_executed: str | None = None
     reward: float | None = None
@@ -42,6 +51,7 @@ class RagReader:
         """Returns the episode, its spans and its rewards."""
         run = convert(line, _RagLine)
         started_at = parse_time(run.timestamp)
+        ended_at = shifted(started_at, run.duration_ms)
         episode_id = self._ids.derive("episode", run.trace_id)
         episode = Episode(
             episode_id=episode_id,
@@ -52,16 +62,16 @@ class RagReader:
             status=EpisodeStatus.COMPLETED,
             terminated=True,
             started_at=started_at,
-            ended_at=started_at + timedelta(milliseconds=run.duration_ms),
+            ended_at=ended_at,
             metadata={"intent": run.intent, "success": run.success},
         )
-        return [episode, *self._spans(run, episode, started_at), *self._rewards(run, episode)]
+        return [episode, *self._spans(run, episode, ended_at), *self._rewards(run, episode)]
 
     def finish(self) -> list[Record]:
         """Returns nothing: each line is a whole run."""
         return []
 
-    def _spans(self, run: _RagLine, episode: Episode, started_at: datetime) -> Iterator[Span]:
+    def _spans(self, run: _RagLine, episode: Episode, ended_at: datetime) -> Iterator[Span]:
         """Yields the root span and, inside it, the model's and the tool's, whose own times the file does not say."""
         root_id = self._ids.derive("span", run.trace_id, "root")
         attributes = {"input": run.prompt, "intent": run.intent, "rag_used": run.rag_used}
@@ -80,8 +90,8 @@ class RagReader:
                 operation=operation,
                 name=name,
                 status=SpanStatus.ERROR if part == "root" and not run.success else SpanStatus.OK,
-                started_at=started_at,
-                ended_at=started_at + timedelta(milliseconds=run.duration_ms),
+                started_at=episode.started_at,
+                ended_at=ended_at,
                 attributes=details,
             )
 
