@@ -25,7 +25,7 @@ used = cpu() - before
 print(json.dumps({{"cpu": used, "modules": sorted(sys.modules)}}), file=sys.stderr)
 """
 
-HELP = "from learnloop.cli.main import main; main(['--help'])"
+HELP = "from learnloop.cli.main import run; run(['--help'])"
 
 
 def measure(statement: str, repetitions: int = 5) -> tuple[float, set[str]]:
@@ -48,7 +48,7 @@ def test_cost(statement: str, limit_seconds: float) -> None:
 
 @pytest.mark.parametrize("command", ["traces", "policy", "db", "demo", "doctor", "init", "eval"])
 def test_help_of_a_command_loads_nothing_heavy(command: str) -> None:
-    _, modules = measure(f"from learnloop.cli.main import main; main([{command!r}, '--help'])", repetitions=1)
+    _, modules = measure(f"from learnloop.cli.main import run; run([{command!r}, '--help'])", repetitions=1)
     assert modules & (HEAVY - {"rich"}) == set()
 
 

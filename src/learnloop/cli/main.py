@@ -83,11 +83,6 @@ def cli(ctx: click.Context, home: str | None, database: str | None) -> None:
     ctx.obj = {"home": home, "database": database}
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command line and exits with the code that the outcome has."""
-    sys.exit(run(arguments))
-
-
 def run(arguments: list[str] | None = None) -> int:
     """Runs the command line and returns its exit code; errors go to standard error, in words."""
     if sys.stdout is None:  # nothing is done: what is opened next would get its number
