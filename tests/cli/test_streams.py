@@ -93,7 +93,7 @@ def test_an_interrupt_at_any_moment_says_no_traceback(environment: dict[str, str
     _, err = child.communicate(timeout=60)
     if "learnloop/cli/entry.py" in err or "Traceback" not in err:  # before our first line Python itself was hit
         assert child.returncode in (130, -signal.SIGINT), err
-        assert err == "Interrupted.\n"
+        assert err == "Interrupted.\n" or (child.returncode, err) == (-signal.SIGINT, "")
 
 
 def test_a_demo_without_its_folder_is_said(
