@@ -90,6 +90,11 @@ def filled(tmp_path: Path, call: Call) -> Call:
     return call
 
 
+def heed_interrupts() -> None:
+    """For a child: a shell that runs these tests in the background has told its children to ignore interrupts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def leaf_commands() -> list[str]:
     found = []
     context = click.Context(cli)
@@ -348,7 +353,11 @@ def test_against_postgresql(call: Call, postgres_url: str, tmp_path: Path) -> No
 def test_interrupt_is_exit_130(tmp_path: Path) -> None:
     environment = {**os.environ, "LEARNLOOP_HOME": str(tmp_path)}
     child = subprocess.Popen(
-        [sys.executable, "-m", "learnloop", "demo"], env=environment, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "learnloop", "demo"],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_interrupts,
     )
     deadline = time.monotonic() + 30
     while not (tmp_path / "learnloop.db").exists() and time.monotonic() < deadline:

@@ -16,6 +16,7 @@ import pytest
 
 from learnloop.cli.main import run
 from learnloop.loop import Loop
+from tests.cli.test_commands import heed_interrupts
 
 _LIMIT = 64 * 1024 * 1024
 LEARNLOOP = [sys.executable, "-m", "learnloop"]
@@ -86,7 +87,12 @@ def test_a_reader_that_is_gone_is_no_error(environment: dict[str, str], command:
 def test_an_interrupt_at_any_moment_says_no_traceback(environment: dict[str, str], delay: float) -> None:
     """Python ends itself by the signal, which a shell shows as 130 too, where one of its own evals was hit."""
     child = subprocess.Popen(
-        [*LEARNLOOP, "demo"], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        [*LEARNLOOP, "demo"],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_interrupts,
     )
     time.sleep(delay)
     child.send_signal(signal.SIGINT)
