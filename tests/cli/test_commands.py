@@ -338,6 +338,12 @@ def test_a_server_that_does_not_answer_is_exit_6(call: Call) -> None:
     assert "Traceback" not in outcome.err
 
 
+def test_a_password_among_the_parameters_is_never_printed(call: Call) -> None:
+    outcome = call("--database", "postgresql://127.0.0.1:9/none?password=hunter2&connect_timeout=1", "traces", "list")
+    assert outcome.code == 6
+    assert "hunter2" not in outcome.out + outcome.err
+
+
 def test_a_password_is_never_printed(call: Call) -> None:
     outcome = call("--database", "postgresql://me:hunter2@127.0.0.1:9/none?connect_timeout=1", "doctor")
     assert "hunter2" not in outcome.out + outcome.err

@@ -9,6 +9,7 @@ import pytest
 
 from learnloop.core.errors import ContextError
 from learnloop.nn import ContextSchema
+from learnloop.nn.context_encoder import ContextEncoder
 from learnloop.nn.context_schema import MAX_FEATURES, check_category
 
 DECLARED = ContextSchema(features={"size": "number", "kind": "category", "note": "text"})
@@ -29,9 +30,11 @@ def test_an_empty_context_is_legal() -> None:
 
 
 def test_a_good_context_is_accepted() -> None:
-    DECLARED.validate(GOOD)
-    DECLARED.validate(GOOD | {"size": True, "kind": 7})
-    DECLARED.validate(GOOD | {"size": np.int64(4), "kind": False})
+    for change in ({}, {"size": True, "kind": 7}, {"size": np.int64(4), "kind": False}):
+        context = GOOD | change
+        encoder = ContextEncoder.fit(DECLARED, [context] * 3)
+        DECLARED.validate(context)
+        assert encoder.encode(context).shape == (encoder.dimension,)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,10 @@ class Place(NamedTuple):
     @property
     def name(self) -> str:
         """What messages call it: the path, or the URL without the password."""
-        return str(self.path) if self.path is not None else self.url.render_as_string(hide_password=True)
+        if self.path is not None:
+            return str(self.path)
+        secrets = {name: "hidden" for name in self.url.query if "password" in name}
+        return self.url.update_query_dict(secrets).render_as_string(hide_password=True)
 
     @property
     def in_memory(self) -> bool:
