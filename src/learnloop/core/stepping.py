@@ -1,0 +1,40 @@
+"""One step of several environments at once: how collection hands it to an algorithm."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Actions = NDArray[Any]
+    """int64 of shape ``(num_lanes,)`` for Discrete (counted from 0), int64 ``(num_lanes, choices)`` for MultiDiscrete,
+    float32 ``(num_lanes, size)`` for Box, in the units of the space."""
+    Masks = NDArray[np.bool_]
+    """Shape ``(num_lanes, num_choices)``; True: allowed."""
+
+
+class LaneStep(NamedTuple):
+    """What came of one action in each lane (a lane is one environment of several that run side by side)."""
+
+    observations: NDArray[np.float32]
+    """What the next action is chosen on, encoded, shape ``(num_lanes, size)``: after an end the first observation of
+    the next episode."""
+    final_observations: NDArray[np.float32]
+    """What the action led to, shape ``(num_lanes, size)``: after an end the last observation of the ended episode, else
+    equal to ``observations`` (and then it may be the same array)."""
+    rewards: NDArray[np.float64]
+    """Shape ``(num_lanes,)``."""
+    terminated: NDArray[np.bool_]
+    """The episode ended in the task itself: nothing comes after, its value is 0."""
+    truncated: NDArray[np.bool_]
+    """The episode was cut from outside: what would have come is worth the value of ``final_observations``.
+    Where ``terminated`` is True too, ``terminated`` counts."""
+    valid: NDArray[np.bool_] | None
+    """False where the lane only reset itself and ignored the action (gymnasium's autoreset mode ``NEXT_STEP``):
+    nothing may be learned from it. None: all are valid."""
+    masks: Masks | None
+    """Which choices are allowed in ``observations``; None: all."""
+    final_masks: Masks | None
+    """Which choices are allowed in ``final_observations``; None: all."""
