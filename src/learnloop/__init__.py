@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from learnloop.decisions import Choice
     from learnloop.evaluation import OutcomeTable, VerificationOptions, verify_learning
     from learnloop.loop import Loop, OpenEpisode, ProofResult, Workspace
+    from learnloop.loop.env_evaluation import load_policy
+    from learnloop.loop.training import Run, open_run, resume, train
 
 __version__ = "0.1.0"
 
@@ -28,6 +30,11 @@ _HOMES = {
     "ProofResult": "learnloop.loop",
     "VerificationOptions": "learnloop.evaluation",
     "Workspace": "learnloop.loop",
+    "Run": "learnloop.loop.training",
+    "load_policy": "learnloop.loop.env_evaluation",
+    "open_run": "learnloop.loop.training",
+    "resume": "learnloop.loop.training",
+    "train": "learnloop.loop.training",
     "verify_learning": "learnloop.evaluation",
 }
 
@@ -38,9 +45,14 @@ __all__ = [
     "OpenEpisode",
     "OutcomeTable",
     "ProofResult",
+    "Run",
     "VerificationOptions",
     "Workspace",
     "__version__",
+    "load_policy",
+    "open_run",
+    "resume",
+    "train",
     "verify_learning",
 ]
 

@@ -34,6 +34,7 @@ COMMANDS: Mapping[str, Entry] = {
     "init": Entry("learnloop.cli.setup:init", "Make a store in a folder."),
     "doctor": Entry("learnloop.cli.setup:doctor", "Check this installation and its store."),
     "traces": Entry("learnloop.cli.traces:traces", "Import, list, show and export what agents did."),
+    "train": Entry("learnloop.cli.train:train", "Train a policy in an environment, and register it if it learned."),
     "policy": Entry("learnloop.cli.policy:policy", "List, show and alias policies; remove old versions."),
     "eval": Entry("learnloop.cli.policy:evaluate", "Compare a policy with a baseline on held-out tasks."),
     "db": Entry("learnloop.cli.db:db", "Upgrade, back up and restore the database."),

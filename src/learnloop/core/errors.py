@@ -20,6 +20,7 @@ The tree, with the exit code that the command line gives each::
     │   ├── StoreFullError        no space left
     │   ├── StoreReadOnlyError    the folder or the file cannot be written
     │   └── SchemaVersionError    the database is newer than this learnloop, or is not ours
+    ├── DivergedError          1  learning met a number that is not finite, and stopped
     └── CorruptError           1  stored bytes are not what was written
 """
 
@@ -120,6 +121,10 @@ class StoreReadOnlyError(StoreError):
 
 class SchemaVersionError(StoreError):
     """The database is newer than this learnloop, or was not made by it."""
+
+
+class DivergedError(LearnloopError):
+    """A loss, a gradient, a parameter or an output of a network is not finite; the message names the update."""
 
 
 class CorruptError(LearnloopError):

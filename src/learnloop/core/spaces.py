@@ -14,7 +14,7 @@ from learnloop.core.errors import UsageError
 
 
 class Discrete(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="discrete"):
-    """One of ``n`` values, counted from ``start``. Arrays of actions hold 0 to n - 1; ``start`` is added at the edge."""
+    """One of ``n`` values from ``start`` on. Arrays of actions hold 0 to n - 1; ``start`` is added at the edge."""
 
     n: int
     start: int = 0

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Actions = NDArray[Any]
-    """int64 of shape ``(num_lanes,)`` for Discrete (counted from 0), int64 ``(num_lanes, choices)`` for MultiDiscrete,
-    float32 ``(num_lanes, size)`` for Box, in the units of the space."""
-    Masks = NDArray[np.bool_]
-    """Shape ``(num_lanes, num_choices)``; True: allowed."""
+Actions: TypeAlias = "NDArray[Any]"
+"""int64 of shape ``(num_lanes,)`` for Discrete (counted from 0), int64 ``(num_lanes, choices)`` for MultiDiscrete,
+float32 ``(num_lanes, size)`` for Box, in the units of the space."""
+Masks: TypeAlias = "NDArray[np.bool_]"
+"""Shape ``(num_lanes, num_choices)``; True: allowed."""
 
 
 class LaneStep(NamedTuple):

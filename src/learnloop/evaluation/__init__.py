@@ -7,27 +7,45 @@ from learnloop.evaluation.compare import Comparison, compare
 from learnloop.evaluation.held_out import FixedChoice, LoggedDecisions, LoggedHeldOut, OutcomeTable, Overlap
 from learnloop.evaluation.permutation import Interval, holm, paired_interval, sign_flip_p_value
 from learnloop.evaluation.policies import FixedPolicy, UniformPolicy
+from learnloop.evaluation.returns import BatchPolicy, Returns, evaluate_returns
+from learnloop.evaluation.seeds import (
+    Improvement,
+    SeedStatistics,
+    TaskSeeds,
+    interquartile_mean,
+    probability_of_improvement,
+    summarise_seeds,
+)
 from learnloop.evaluation.twins import RewardShuffle
 from learnloop.evaluation.verification import Arm, ArmTest, Verification, VerificationOptions, verify_learning
 
 __all__ = [
     "Arm",
     "ArmTest",
+    "BatchPolicy",
     "Comparison",
     "FixedChoice",
     "FixedPolicy",
+    "Improvement",
     "Interval",
     "LoggedDecisions",
     "LoggedHeldOut",
     "OutcomeTable",
     "Overlap",
+    "Returns",
     "RewardShuffle",
+    "SeedStatistics",
+    "TaskSeeds",
     "UniformPolicy",
     "Verification",
     "VerificationOptions",
     "compare",
+    "evaluate_returns",
     "holm",
+    "interquartile_mean",
     "paired_interval",
+    "probability_of_improvement",
     "sign_flip_p_value",
+    "summarise_seeds",
     "verify_learning",
 ]

@@ -29,6 +29,7 @@ from learnloop.evaluation import (
     verify_learning,
 )
 from learnloop.evaluation.compare import BASELINES
+from learnloop.loop.env_evaluation import acts_in_environment, evaluate_in_environment
 from learnloop.loop.workspace import Workspace
 from learnloop.nn import ContextSchema
 from learnloop.registry import Proof
@@ -136,6 +137,8 @@ def evaluate(workspace: Workspace, reference: str, baseline: str, *, seed: int =
         UsageError: the baseline is unknown or cannot be had for these tasks.
     """
     version = workspace.registry.resolve(reference)
+    if acts_in_environment(version):
+        return version, evaluate_in_environment(workspace, version, baseline, seed=seed)
     held_out = _held_out(workspace, version)
     policy = load_policy(workspace.registry.load(version))
     if baseline in BASELINES:

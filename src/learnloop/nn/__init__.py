@@ -1,6 +1,42 @@
-"""Networks and encoders: from contexts to vectors. Knows nothing of policies or rewards."""
+"""Networks and encoders: from contexts to vectors. Knows nothing of policies or rewards.
+
+``learnloop.nn.torch_network`` is imported by its own name only, so that nothing here loads torch.
+"""
 
 from learnloop.nn.context_encoder import ContextEncoder
 from learnloop.nn.context_schema import ContextSchema, FeatureKind
+from learnloop.nn.distributions import (
+    Categorical,
+    DiagonalGaussian,
+    Distribution,
+    Evaluation,
+    MultiCategorical,
+    make_distribution,
+)
+from learnloop.nn.mlp import MLP, Head, MLPConfig
+from learnloop.nn.network import Network
+from learnloop.nn.optimizers import Adam, AdamW, Optimizer, RMSprop, clip_gradient_norm
+from learnloop.nn.squashed_gaussian import Squashed, SquashedGaussian
 
-__all__ = ["ContextEncoder", "ContextSchema", "FeatureKind"]
+__all__ = [
+    "MLP",
+    "Adam",
+    "AdamW",
+    "Categorical",
+    "ContextEncoder",
+    "ContextSchema",
+    "DiagonalGaussian",
+    "Distribution",
+    "Evaluation",
+    "FeatureKind",
+    "Head",
+    "MLPConfig",
+    "MultiCategorical",
+    "Network",
+    "Optimizer",
+    "RMSprop",
+    "Squashed",
+    "SquashedGaussian",
+    "clip_gradient_norm",
+    "make_distribution",
+]

@@ -30,8 +30,7 @@ class Network(Protocol):
 
     @property
     def parameters(self) -> Floats:
-        """The parameters, shape ``(num_parameters,)``; what is written here is what the network computes with, once
-        ``refresh`` was called."""
+        """The parameters, shape ``(num_parameters,)``; what is written here counts once ``refresh`` was called."""
         ...
 
     @property

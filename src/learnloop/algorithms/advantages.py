@@ -1,0 +1,88 @@
+"""What actions were worth: generalised advantage estimates and V-trace, over lanes side by side.
+
+All arrays have shape ``(num_steps, num_lanes)``. ``next_values`` is the value of what each action led to: 0 where the
+episode terminated, the value of the last observation where it was truncated. ``ended`` says that the row after it
+belongs to another episode, so nothing is carried over.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+Flags = NDArray[np.bool_]
+
+
+def gae(
+    rewards: Floats, values: Floats, next_values: Floats, ended: Flags, *, gamma: float, gae_lambda: float
+) -> Floats:
+    """Returns the advantage of each action, shape ``(num_steps, num_lanes)``.
+
+    With ``gae_lambda`` 1 it is the n-step return minus the value.
+
+    Source: Schulman et al. 2016, High-Dimensional Continuous Control Using Generalized Advantage Estimation,
+    equation 16, as the recursion A_t = delta_t + gamma lambda A_{t+1} with delta_t = r_t + gamma V_{t+1} - V_t.
+    """
+    advantages: Floats = rewards + np.float32(gamma) * next_values - values
+    carry = np.where(ended, np.float32(0), np.float32(gamma * gae_lambda))
+    for step in range(len(advantages) - 2, -1, -1):
+        advantages[step] += carry[step] * advantages[step + 1]
+    return advantages
+
+
+class VTrace(NamedTuple):
+    """What V-trace says of historical transitions."""
+
+    targets: Floats
+    """v_s: what the value is to become, shape ``(num_steps, num_lanes)``."""
+    advantages: Floats
+    """r + gamma v_{s+1} - V(s), not yet weighted by rho, shape ``(num_steps, num_lanes)``."""
+    weights: Floats
+    """rho: the truncated importance weight of each action, shape ``(num_steps, num_lanes)``."""
+
+
+def vtrace(
+    rewards: Floats,
+    values: Floats,
+    next_values: Floats,
+    ended: Flags,
+    log_ratios: Floats,
+    *,
+    gamma: float,
+    max_rho: float = 1.0,
+    max_c: float = 1.0,
+) -> VTrace:
+    """Returns V-trace's targets for transitions that another policy chose.
+
+    Source: Espeholt et al. 2018, IMPALA, equation 1 as the recursion of remark 1, and section 4.2 for the advantages.
+
+    Args:
+        rewards: of the actions.
+        values: of the observations, under the policy that learns.
+        next_values: of what the actions led to, under the policy that learns.
+        ended: whether the next row is another episode's.
+        log_ratios: log probability of each action under the policy that learns, minus that under the one that chose it.
+        gamma: the discount.
+        max_rho: the bound of the weights; it decides which policy's value is learned.
+        max_c: the bound of the traces; it only trades variance for speed.
+    """
+    ratios: Floats = np.exp(np.minimum(log_ratios, np.float32(80)), dtype=np.float32)
+    weights: Floats = np.minimum(ratios, np.float32(max_rho))
+    corrections: Floats = rewards + np.float32(gamma) * next_values - values
+    corrections *= weights
+    carry = np.where(ended, np.float32(0), np.float32(gamma) * np.minimum(ratios, np.float32(max_c)))
+    for step in range(len(corrections) - 2, -1, -1):
+        corrections[step] += carry[step] * corrections[step + 1]
+    targets: Floats = values + corrections
+    ahead = next_values.copy()
+    ahead[:-1] = np.where(ended[:-1], next_values[:-1], targets[1:])
+    return VTrace(targets, rewards + np.float32(gamma) * ahead - values, weights)
+
+
+def explained_variance(values: Floats, returns: Floats) -> float:
+    """Returns the share of the variance of ``returns`` that ``values`` explain; NaN where they do not vary."""
+    variance = float(np.var(returns))
+    return float("nan") if variance == 0 else 1 - float(np.var(returns - values)) / variance

@@ -1,0 +1,232 @@
+"""What every sequential algorithm is: it chooses, takes what came of it, and learns.
+
+Two ways to drive one. A trainer with environments calls ``choose``, ``record`` and ``learn`` for all its lanes at once.
+A live agent, or several at once, calls ``act``, ``observe`` and ``learn`` with the name of its episode. Episodes never
+mix: each has its own transitions, and what follows its last one is never another episode's.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop.algorithms.algorithm_config import AlgorithmConfig
+from learnloop.algorithms.live_episodes import LiveEpisodes, LiveStep
+from learnloop.algorithms.metrics import Metrics
+from learnloop.algorithms.network_policy import NetworkPolicy
+from learnloop.core.errors import UsageError
+from learnloop.core.seeding import generator
+from learnloop.core.spaces import Spaces
+from learnloop.core.stepping import Actions, LaneStep, Masks
+from learnloop.nn.action_codec import ActionCodec
+from learnloop.nn.network import Network
+from learnloop.nn.observation_encoder import ObservationEncoder
+
+Floats = NDArray[np.float32]
+
+
+class AlgorithmState(NamedTuple):
+    """All that an algorithm needs to go on as if it had never stopped."""
+
+    tensors: dict[str, NDArray[Any]]
+    values: dict[str, Any]
+    """JSON: counters, states of random number generators, names of running episodes."""
+
+
+class Chosen(NamedTuple):
+    """Actions for a batch of observations, with what the algorithm wants to know of them when their reward comes."""
+
+    actions: Actions
+    log_probs: NDArray[np.float32] | None = None
+    """Of the actions under the policy that chose them, shape ``(batch,)``; None: the algorithm has no use for it."""
+    values: NDArray[np.float32] | None = None
+    """Of the observations, as the algorithm judged them then, shape ``(batch,)``."""
+    dropout: NDArray[np.int64] | None = None
+    """Which dropout mask each row was seen through, shape ``(batch,)``."""
+    seen: Floats | None = None
+    """The observations as the network saw them, if that is not as they were given."""
+
+
+class Algorithm(ABC):
+    """Updates a policy from the transitions that it is told of.
+
+    Attributes:
+        config: its hyper-parameters.
+        spaces: what it sees and what it may do.
+        num_lanes: how many environments ``choose`` and ``record`` serve at once.
+        seed: all its random numbers derive from it.
+        num_steps: environment steps that it has learned of, those of live episodes included.
+        num_updates: gradient steps.
+        metrics: figures of the updates since they were last taken, by SB3's names.
+        shuffled: whether what is learned from is shuffled among the actions of an update, so that nothing can be
+            learned: for the twin of a proof.
+    """
+
+    tag: ClassVar[str]
+
+    def __init__(self, config: AlgorithmConfig, spaces: Spaces, *, num_lanes: int = 1, seed: int = 0) -> None:
+        if num_lanes < 1:
+            raise UsageError(f"num_lanes is {num_lanes}; at least 1 is needed")
+        self.config = config
+        self.spaces = spaces
+        self.num_lanes = num_lanes
+        self.seed = seed
+        self.num_steps = 0
+        self.num_updates = 0
+        self.progress = 0.0
+        self.shuffled = False
+        self.metrics = Metrics()
+        self.encoder = ObservationEncoder(spaces.observation)
+        self.actions = ActionCodec(spaces.action)
+        self._rng = generator(seed, self.tag)
+        self._live = LiveEpisodes()
+
+    # With environments -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def choose(self, observations: Floats, masks: Masks | None = None) -> Actions:
+        """Returns an action for each lane, exploring, and remembers what ``record`` will need.
+
+        Args:
+            observations: encoded, shape ``(num_lanes, encoder.size)``.
+            masks: which choices are allowed, shape ``(num_lanes, num_choices)``; None: all.
+        """
+
+    @abstractmethod
+    def record(self, step: LaneStep) -> None:
+        """Takes what came of the actions that ``choose`` returned last."""
+
+    @abstractmethod
+    def learn(self) -> bool:
+        """Updates if enough is recorded, and returns whether it did.
+
+        Raises:
+            DivergedError: a loss, a gradient or a parameter is not finite; the parameters are those before the update.
+        """
+
+    @abstractmethod
+    def interrupt(self) -> None:
+        """Cuts the running episodes of all lanes, as truncated: the environments are about to start new ones."""
+
+    # With live agents --------------------------------------------------------------------------------------------
+
+    def act(self, observation: Any, *, episode: str = "episode", mask: Any = None) -> Any:
+        """Returns the next action of ``episode``, exploring, in the form of the action space.
+
+        Its reward is told to ``observe`` under the same name. Any number of episodes may run at once.
+
+        Args:
+            observation: as the observation space says.
+            episode: which one; it begins with its first action and ends with ``terminated`` or ``truncated``.
+            mask: which choices are allowed; None: all.
+
+        Raises:
+            ContextError: the observation does not fit the space.
+            ActionError: the mask does not fit, or allows nothing.
+            UsageError: the episode waits for the reward of its last action.
+        """
+        encoded = self.encoder.encode(observation)
+        allowed = self.actions.check_mask(mask)
+        self._live.check_free(episode)
+        chosen = self._choose(encoded[None], None if allowed is None else allowed[None])
+        for finished in self._live.begin(episode, encoded, allowed, chosen):
+            self._record_live(episode, finished)
+        return self.actions.to_outside(chosen.actions[0])
+
+    def observe(
+        self,
+        reward: float,
+        *,
+        episode: str = "episode",
+        next_observation: Any = None,
+        terminated: bool = False,
+        truncated: bool = False,
+    ) -> None:
+        """Takes the reward of the last action of ``episode``.
+
+        Args:
+            reward: a finite number. Where it stays unknown, ``discard`` the episode: missing is not zero.
+            episode: which one.
+            next_observation: what the action led to; may be left out where the episode goes on (the next ``act`` says
+                it) or has terminated, and is needed where it was truncated.
+            terminated: the episode ended in the task itself.
+            truncated: the episode was cut from outside, such as by a time limit.
+
+        Raises:
+            RewardError: the reward is not a finite number.
+            UsageError: the episode has no action that waits for a reward, or an argument is missing.
+        """
+        encoded = None if next_observation is None else self.encoder.encode(next_observation)
+        finished = self._live.finish(episode, reward, encoded, terminated=terminated, truncated=truncated)
+        if finished is not None:
+            self._record_live(episode, finished)
+
+    def discard(self, episode: str) -> None:
+        """Forgets what was not learned of ``episode`` yet, and that it runs."""
+        self._live.discard(episode)
+        self._discard_live(episode)
+
+    # What a subclass gives ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _choose(self, observations: Floats, masks: Masks | None) -> Chosen:
+        """Returns explored actions for a batch of observations, shape ``(batch, encoder.size)``."""
+
+    @abstractmethod
+    def _record_live(self, episode: str, step: LiveStep) -> None:
+        """Takes a whole transition of a live episode, in its order."""
+
+    @abstractmethod
+    def _discard_live(self, episode: str) -> None:
+        """Forgets the transitions of a live episode that were not learned yet."""
+
+    # What comes of it --------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def policy(self) -> NetworkPolicy:
+        """Returns a frozen copy of what was learned, deployable."""
+
+    @abstractmethod
+    def state(self) -> AlgorithmState:
+        """Returns a copy of everything: weights, optimisers, buffers, random number generators, counters."""
+
+    @abstractmethod
+    def restore(self, state: AlgorithmState) -> None:
+        """Goes on from ``state``, bit for bit.
+
+        Raises:
+            CorruptError: it is not the state of such an algorithm.
+        """
+
+    def networks(self) -> dict[str, Network]:
+        """Returns its networks by the names of the constructor's arguments: what a call with others replaces."""
+        return {}
+
+    @abstractmethod
+    def parameter_hash(self) -> str:
+        """Returns the SHA-256 of the parameters as they are now: the same seed gives the same one on one thread."""
+
+    def set_progress(self, progress: float) -> None:
+        """Says how much of the training is done, from 0 to 1: what schedules depend on."""
+        self.progress = min(max(progress, 0.0), 1.0)
+
+    def _base_values(self) -> dict[str, Any]:
+        return {
+            "algorithm": self.tag,
+            "num_steps": self.num_steps,
+            "num_updates": self.num_updates,
+            "progress": self.progress,
+            "rng": self._rng.bit_generator.state,
+            "live": self._live.names(),
+        }
+
+    def _restore_base(self, values: Mapping[str, Any]) -> None:
+        self.num_steps = values["num_steps"]
+        self.num_updates = values["num_updates"]
+        self.progress = values["progress"]
+        self._rng.bit_generator.state = values["rng"]
+        self._live = LiveEpisodes()

@@ -1,0 +1,139 @@
+"""From names and options, as people type them, to configs and algorithms."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from learnloop.algorithms.a2c import A2C, A2CConfig
+from learnloop.algorithms.algorithm import Algorithm
+from learnloop.algorithms.algorithm_config import AlgorithmConfig
+from learnloop.algorithms.ppo import PPO, PPOConfig
+from learnloop.algorithms.uniform import Random, RandomConfig
+from learnloop.core.errors import UsageError, one_of
+from learnloop.core.spaces import Spaces
+from learnloop.nn.network import Network
+
+
+class _Entry(NamedTuple):
+    config: type[AlgorithmConfig]
+    algorithm: type[Algorithm]
+
+
+ALGORITHMS: Mapping[str, _Entry] = {
+    "ppo": _Entry(PPOConfig, PPO),
+    "a2c": _Entry(A2CConfig, A2C),
+    "random": _Entry(RandomConfig, Random),
+}
+"""Name -> the config and the class of each sequential algorithm."""
+
+ALIASES: Mapping[str, str] = {
+    "lr": "learning_rate",
+    "eps_clip": "clip_range",
+    "entropy_coef": "ent_coef",
+    "value_coef": "vf_coef",
+    "lam": "gae_lambda",
+    "gae_gamma": "gamma",
+    "epochs": "n_epochs",
+    "num_epochs": "n_epochs",
+    "activation_fn": "activation",
+    "clip_epsilon": "clip_range",
+    "entropy_coeff": "ent_coef",
+    "value_loss_coef": "vf_coef",
+    "target_update_freq": "target_update_interval",
+}
+"""Other names of options, of the documents that describe this loop and of other libraries. Nothing inside uses them."""
+
+
+def configure(name: str, options: Mapping[str, Any]) -> AlgorithmConfig:
+    """Returns the config of the algorithm called ``name``.
+
+    Options have Stable-Baselines3's names; those of ``ALIASES``, ``hidden_dim`` (three layers: 256 gives 256-256-128)
+    and, for PPO and A2C, ``buffer_size`` (their ``n_steps``) are understood too.
+
+    Raises:
+        UsageError: there is no such algorithm or option (the nearest names are told), or a value is not allowed.
+    """
+    entry = find_algorithm(name)
+    try:
+        return msgspec.convert(translate(name, options), entry.config, strict=False)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"the options {dict(options)} do not fit {name!r}: {error}") from error
+
+
+def find_algorithm(name: str) -> _Entry:
+    """Returns the classes of the algorithm called ``name``.
+
+    Raises:
+        UsageError: there is none; the nearest names are told.
+    """
+    entry = ALGORITHMS.get(name)
+    if entry is None:
+        raise UsageError(f"no algorithm is called {name!r}{nearest(name, ALGORITHMS)}; known are {one_of(ALGORITHMS)}")
+    return entry
+
+
+def build_algorithm(
+    config: AlgorithmConfig, spaces: Spaces, *, num_lanes: int = 1, seed: int = 0, **networks: Network
+) -> Algorithm:
+    """Returns a fresh algorithm for ``config``.
+
+    Args:
+        config: which one, and how.
+        spaces: what it sees and what it may do.
+        num_lanes: how many environments it serves at once.
+        seed: all its random numbers derive from it.
+        networks: of one's own in the place of the default ones: ``network``, or SAC's ``actor`` and ``critic``.
+
+    Raises:
+        UsageError: the config does not fit the spaces, or contradicts the number of lanes.
+    """
+    for entry in ALGORITHMS.values():
+        if type(config) is entry.config:
+            return entry.algorithm(config, spaces, num_lanes=num_lanes, seed=seed, **networks)
+    raise UsageError(f"{type(config).__name__} is the config of no sequential algorithm")
+
+
+def tag_of(config: AlgorithmConfig) -> str:
+    """Returns the name of the algorithm that ``config`` is for."""
+    return str(type(config).__struct_config__.tag)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Returns a hint at the known names that are most like ``name``; empty where none is."""
+    close = difflib.get_close_matches(name, list(known), n=3)
+    return f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
+
+
+def translate(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns ``options`` of the algorithm called ``name`` under their own names.
+
+    Raises:
+        UsageError: there is no such algorithm or option, or two of them are the same one.
+    """
+    fields = find_algorithm(name).config.__struct_fields__
+    found: dict[str, Any] = {}
+    for key, value in options.items():
+        target, translated = key, value
+        if key not in fields:
+            target, translated = _from_alias(name, key, value, fields)
+        if target in found:
+            raise UsageError(f"{key!r} and another option both set {target!r}; give one of them")
+        found[target] = translated
+    return found
+
+
+def _from_alias(name: str, key: str, value: Any, fields: tuple[str, ...]) -> tuple[str, Any]:
+    if key == "hidden_dim" and isinstance(value, int) and value >= 2:
+        return "net_arch", (value, value, value // 2)
+    if key == "buffer_size" and "n_steps" in fields:
+        return "n_steps", value
+    target = ALIASES.get(key)
+    if target is None or target not in fields:
+        raise UsageError(
+            f"{name} has no option {key!r}{nearest(key, [*fields, *ALIASES])}; its options are {one_of(fields, 40)}"
+        )
+    return target, value

@@ -1,0 +1,28 @@
+"""Figures about a network that help to find out why something does not learn."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop.nn.mlp import MLP
+from learnloop.nn.network import Network
+
+DORMANT = 0.025
+"""A unit whose mean absolute activation is at most this share of its layer's mean is dormant."""
+MAX_ROWS = 256
+"""How many observations are looked at."""
+
+
+def dormant_ratio(network: Network, observations: NDArray[np.float32]) -> float | None:
+    """Returns the share of hidden units that hardly ever react; None for a network that does not show its units.
+
+    Source: Sokar et al. 2023, The Dormant Neuron Phenomenon in Deep Reinforcement Learning, equation 1.
+    """
+    if not isinstance(network, MLP):
+        return None
+    means = [np.abs(layer).mean(axis=0) for layer in network.activations(observations[:MAX_ROWS])]
+    if not means:
+        return None
+    dormant = [scores <= DORMANT * scores.mean() for scores in means]
+    return float(np.mean(np.concatenate(dormant)))

@@ -1,0 +1,196 @@
+"""Policies that a network computes: frozen, greedy unless asked to sample, served with numpy alone."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop.algorithms.duelling import duelling_values
+from learnloop.algorithms.policy_heads import DistributionHead, Head, SquashedHead, UniformHead, ValuesHead
+from learnloop.core.errors import CorruptError, DivergedError, UsageError
+from learnloop.core.protocols import PolicyArtifact
+from learnloop.core.seeding import generator
+from learnloop.core.spaces import Box, Discrete, Spaces
+from learnloop.core.stepping import Actions, Masks
+from learnloop.nn.action_codec import ActionCodec
+from learnloop.nn.mlp import MLP, MLPConfig
+from learnloop.nn.network import Network
+from learnloop.nn.normalisation import Normaliser
+from learnloop.nn.observation_encoder import ObservationEncoder
+
+TAG = "network"
+
+Floats = NDArray[np.float32]
+OutputKind = Literal["distribution", "q_values", "duelling", "squashed", "uniform"]
+"""What the first outputs of the network are: parameters of a distribution over actions, the value of each action,
+the state's value followed by the advantage of each action, or those of a Gaussian squashed by tanh. ``uniform`` has no
+network."""
+
+
+class _Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    learned_by: str
+    spaces: Spaces
+    outputs: OutputKind
+    network: dict[str, Any] | None
+
+
+class NetworkPolicy:
+    """A policy over the actions of a space; never learns.
+
+    Attributes:
+        spaces: what it sees and what it may do.
+        learned_by: the tag of the algorithm that made it.
+        outputs: what its network's outputs mean.
+    """
+
+    def __init__(
+        self,
+        spaces: Spaces,
+        network: Network | None,
+        *,
+        outputs: OutputKind,
+        learned_by: str,
+        normaliser: Normaliser | None = None,
+        sampling: bool = False,
+        seed: int = 0,
+    ) -> None:
+        """Keeps ``network`` itself: hand over a twin.
+
+        Args:
+            spaces: of the policy.
+            network: None for ``uniform``.
+            outputs: what the network's outputs mean.
+            learned_by: the tag of the algorithm.
+            normaliser: of observations, before the network; None: none.
+            sampling: draw actions instead of taking the most likely one.
+            seed: of the draws.
+        """
+        self.spaces = spaces
+        self.learned_by = learned_by
+        self.outputs: OutputKind = outputs
+        self._network = network
+        self._normaliser = normaliser
+        self._sampling = sampling or outputs == "uniform"
+        self._rng = generator(seed, "policy")
+        self._encoder = ObservationEncoder(spaces.observation)
+        self._codec = ActionCodec(spaces.action)
+        self._head = _head(spaces, outputs)
+
+    @property
+    def sampled(self) -> NetworkPolicy:
+        """A policy over the same network that draws its actions."""
+        return NetworkPolicy(
+            self.spaces,
+            self._network,
+            outputs=self.outputs,
+            learned_by=self.learned_by,
+            normaliser=self._normaliser,
+            sampling=True,
+        )
+
+    def act(self, observation: Any, mask: Any = None) -> Any:
+        """Returns the action for one observation, in the form of the action space.
+
+        Raises:
+            ContextError: the observation does not fit the space.
+            ActionError: the mask does not fit, or allows nothing.
+            DivergedError: the network's outputs are not finite.
+        """
+        allowed = self._codec.check_mask(mask)
+        masks = None if allowed is None else allowed[None]
+        return self._codec.to_outside(self.choose(self._encoder.encode(observation)[None], masks)[0])
+
+    def choose(self, observations: Floats, masks: Masks | None = None) -> Actions:
+        """Returns an action for each row of encoded observations, shape ``(batch, encoder.size)``."""
+        return self._head.choose(self._evaluate(observations), masks, self._rng if self._sampling else None)
+
+    def probabilities(self, observation: Any, mask: Any = None) -> NDArray[np.float64]:
+        """Returns the probability of each discrete action for one observation, shape ``(n,)``; 0 where masked.
+
+        A policy by values gives its best action all of it, shared by ties.
+
+        Raises:
+            UsageError: the actions are not discrete.
+        """
+        if not isinstance(self.spaces.action, Discrete):
+            raise UsageError("only a policy over discrete actions has a probability for each; use act")
+        allowed = self._codec.check_mask(mask)
+        outputs = self._evaluate(self._encoder.encode(observation)[None])
+        found: NDArray[np.float64] = self._head.probabilities(outputs, None if allowed is None else allowed[None])[0]
+        return found
+
+    def _evaluate(self, observations: Floats) -> Floats:
+        if self._network is None:
+            return np.zeros((len(observations), 0), dtype=np.float32)
+        inputs = observations if self._normaliser is None else self._normaliser.apply(observations)
+        outputs = self._network.predict(inputs)
+        if not np.isfinite(outputs).all():
+            raise DivergedError("the policy's network computes numbers that are not finite; load an earlier version")
+        return outputs
+
+    def to_artifact(self) -> PolicyArtifact:
+        """Returns all that is needed to build it again.
+
+        Raises:
+            UsageError: its network is a torch module of one's own, which numpy cannot serve.
+        """
+        if self._network is not None and not isinstance(self._network, MLP):
+            raise UsageError(
+                f"a policy over a {type(self._network).__name__} cannot be stored: it is served with numpy alone. "
+                "Train it with net_arch, or keep the module yourself"
+            )
+        config = _Config(
+            learned_by=self.learned_by,
+            spaces=self.spaces,
+            outputs=self.outputs,
+            network=None if self._network is None else msgspec.to_builtins(self._network.config),
+        )
+        tensors: dict[str, NDArray[Any]] = {}
+        if self._network is not None:
+            tensors["parameters"] = self._network.parameters.copy()
+        if self._normaliser is not None:
+            tensors |= {f"normaliser.{name}": value for name, value in self._normaliser.state().items()}
+        return PolicyArtifact(TAG, msgspec.to_builtins(config), tensors)
+
+    @classmethod
+    def from_artifact(cls, artifact: PolicyArtifact) -> NetworkPolicy:
+        """Returns the policy that ``to_artifact`` described.
+
+        Raises:
+            CorruptError: the config or the parameters are not those of such a policy.
+        """
+        try:
+            config = msgspec.convert(artifact.config, _Config)
+            network = None
+            if config.network is not None:
+                parameters = artifact.tensors.get("parameters")
+                network = MLP.from_config(msgspec.convert(config.network, MLPConfig), parameters)
+            normaliser = Normaliser.from_tensors(artifact.tensors, "normaliser.")
+            return cls(
+                config.spaces, network, outputs=config.outputs, learned_by=config.learned_by, normaliser=normaliser
+            )
+        except (msgspec.ValidationError, UsageError) as error:
+            raise CorruptError(f"a stored {TAG} policy cannot be read: {error}") from error
+
+
+def _head(spaces: Spaces, outputs: OutputKind) -> Head:
+    """Returns what reads the network's outputs.
+
+    Raises:
+        UsageError: such outputs do not fit the action space.
+    """
+    space = spaces.action
+    if outputs == "uniform":
+        return UniformHead(space)
+    if outputs == "distribution":
+        return DistributionHead(space)
+    if outputs == "squashed" and isinstance(space, Box) and space.is_bounded:
+        return SquashedHead(space)
+    if outputs == "q_values" and isinstance(space, Discrete):
+        return ValuesHead(lambda values: values[:, : space.n])
+    if outputs == "duelling" and isinstance(space, Discrete):
+        return ValuesHead(duelling_values)
+    raise UsageError(f"a policy with {outputs} outputs cannot act in {space}")

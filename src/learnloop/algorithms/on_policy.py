@@ -1,0 +1,467 @@
+"""What PPO and A2C share: a network with a policy and a value, and rollouts that are learned from once."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop.algorithms.advantages import VTrace, explained_variance, gae, vtrace
+from learnloop.algorithms.algorithm import Algorithm, AlgorithmState, Chosen
+from learnloop.algorithms.algorithm_config import AlgorithmConfig, check_count
+from learnloop.algorithms.bandit_config import check_range
+from learnloop.algorithms.diagnostics import dormant_ratio
+from learnloop.algorithms.live_episodes import LiveStep
+from learnloop.algorithms.network_policy import NetworkPolicy
+from learnloop.algorithms.rollout import Batch, LiveSegment, Rollout, Segment, join, segment_of
+from learnloop.algorithms.scaling import ObservationScaler, RewardScaler
+from learnloop.algorithms.schedules import value_at
+from learnloop.algorithms.serving import serving_network
+from learnloop.core.errors import CorruptError, DivergedError, UsageError
+from learnloop.core.seeding import derive_seed
+from learnloop.core.spaces import Box, Spaces
+from learnloop.core.stepping import Actions, LaneStep, Masks
+from learnloop.nn.distributions import Evaluation, make_distribution
+from learnloop.nn.mlp import MLP, Head, MLPConfig
+from learnloop.nn.network import Network
+from learnloop.nn.optimizers import Adam, Optimizer, clip_gradient_norm
+
+Floats = NDArray[np.float32]
+
+
+class OnPolicyConfig(AlgorithmConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the configs of PPO and A2C share."""
+
+    n_steps: int = 2048
+    """How many steps of each lane an update learns from."""
+    gae_lambda: float = 0.95
+    """Between bias (0) and variance (1) of advantages."""
+    normalize_advantage: bool = True
+    """Whether advantages are brought to mean 0 and standard deviation 1 before they are learned from."""
+    ent_coef: float = 0.0
+    """The weight of the policy's entropy: how much a random policy is preferred."""
+    vf_coef: float = 0.5
+    """The weight of the value's loss."""
+    max_grad_norm: float | None = 0.5
+    """The gradient is scaled down to this norm; None: it is not."""
+    shared_trunk: bool = False
+    """Whether policy and value share their hidden layers."""
+    log_std_init: float = 0.0
+    """Where the logarithm of the standard deviation of continuous actions starts."""
+    normalize_observations: bool = False
+    """Whether observations are brought to mean 0 and standard deviation 1 by what was seen so far."""
+    normalize_rewards: bool = False
+    """Whether rewards are divided by the standard deviation of the discounted return so far."""
+
+    def __post_init__(self) -> None:
+        """Refuses values without a meaning."""
+        super().__post_init__()
+        check_count("n_steps", self.n_steps)
+        check_range("gae_lambda", self.gae_lambda, 0, 1)
+        check_range("ent_coef", self.ent_coef, 0, 1e6)
+        check_range("vf_coef", self.vf_coef, 0, 1e6)
+        check_range("log_std_init", self.log_std_init, -20, 5)
+        if self.max_grad_norm is not None and not self.max_grad_norm > 0:
+            raise UsageError(f"max_grad_norm is {self.max_grad_norm}; it must be above 0, or None for no clipping")
+
+
+class OnPolicyAlgorithm(Algorithm):
+    """The part of PPO and A2C that is not their loss.
+
+    Its network gives the parameters of the action distribution, then the value, as one row of outputs.
+    """
+
+    config: OnPolicyConfig
+
+    def __init__(
+        self,
+        config: OnPolicyConfig,
+        spaces: Spaces,
+        *,
+        num_lanes: int = 1,
+        seed: int = 0,
+        network: Network | None = None,
+    ) -> None:
+        super().__init__(config, spaces, num_lanes=num_lanes, seed=seed)
+        self.distribution = make_distribution(spaces.action)
+        self.network: Network = network or self._build_network()
+        self._check_network()
+        self.optimizer = self._build_optimizer()
+        self._rollout = Rollout(config.n_steps, num_lanes, self.encoder.size, spaces.action)
+        self._observation_scaler = ObservationScaler(self.encoder.size) if config.normalize_observations else None
+        self._reward_scaler = RewardScaler(num_lanes, config.gamma) if config.normalize_rewards else None
+        self._chosen: Chosen | None = None
+        self._last_observations: Floats | None = None
+        self._segments: dict[str, list[LiveStep]] = {}
+        self._num_live = 0
+
+    # Acting ------------------------------------------------------------------------------------------------------
+
+    def choose(self, observations: Floats, masks: Masks | None = None) -> Actions:
+        """Returns an action for each lane, drawn from the policy; ``Algorithm.choose`` has the arguments."""
+        rollout, at = self._rollout, self._rollout.position
+        if rollout.is_full:
+            raise UsageError(f"the rollout holds its {rollout.num_steps} steps; call learn before the next choose")
+        if self._observation_scaler is not None:
+            observations = self._observation_scaler.see(observations)
+        chosen = self._choose_scaled(observations, masks)
+        rollout.observations[at] = observations
+        rollout.actions[at] = chosen.actions
+        rollout.log_probs[at] = chosen.log_probs
+        rollout.values[at] = chosen.values
+        if chosen.dropout is not None:
+            rollout.dropout[at] = chosen.dropout
+        if masks is not None:
+            rollout.masks[at] = masks
+            rollout.has_masks = True
+        self._chosen = chosen
+        return chosen.actions
+
+    def _choose(self, observations: Floats, masks: Masks | None) -> Chosen:
+        if self._observation_scaler is None:
+            return self._choose_scaled(observations, masks)
+        seen = self._observation_scaler.see(observations)
+        return self._choose_scaled(seen, masks)._replace(seen=seen)
+
+    def _choose_scaled(self, observations: Floats, masks: Masks | None) -> Chosen:
+        dropout = None
+        if self.network.num_masks:
+            dropout = self._rng.integers(self.network.num_masks, size=len(observations))
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is told below, by its update
+            outputs = self.network.predict(observations, dropout)
+            actions, log_probs = self.distribution.sample(outputs[:, :-1], self._rng, masks)
+        values = outputs[:, -1].copy()
+        if not math.isfinite(float(log_probs.sum() + values.sum())):
+            raise DivergedError(f"after update {self.num_updates} the network's outputs are not finite")
+        return Chosen(actions, log_probs, values, dropout)
+
+    # Recording ---------------------------------------------------------------------------------------------------
+
+    def record(self, step: LaneStep) -> None:
+        """Takes what came of the actions that ``choose`` returned last."""
+        if self._chosen is None:
+            raise UsageError("record was called without choose; each record tells what came of one choose")
+        rollout, at = self._rollout, self._rollout.position
+        rewards = step.rewards
+        ended = np.logical_or(step.terminated, step.truncated)
+        if self._reward_scaler is not None:
+            rewards = self._reward_scaler.see(rewards, ended)
+        rollout.rewards[at] = rewards
+        rollout.ended[at] = ended
+        if ended.any():
+            cut = np.flatnonzero(step.truncated & ~step.terminated)
+            if len(cut):
+                rollout.bootstraps[at, cut] = self._values(step.final_observations[cut])
+        if step.valid is None:
+            self.num_steps += self.num_lanes
+        else:
+            self.num_steps += self._record_valid(step.valid)
+        rollout.position += 1
+        self._last_observations = step.observations
+        self._chosen = None
+
+    def _record_valid(self, valid: NDArray[np.bool_]) -> int:
+        """Marks the lanes that only reset themselves; returns how many others there are."""
+        num_valid = int(np.count_nonzero(valid))
+        if num_valid < self.num_lanes:
+            at = self._rollout.position
+            self._rollout.valid[at] = valid
+            self._rollout.ended[at] |= ~valid
+            self._rollout.has_invalid = True
+        return num_valid
+
+    def interrupt(self) -> None:
+        """Cuts the running episodes of all lanes, as truncated."""
+        at = self._rollout.position - 1
+        if self._reward_scaler is not None:
+            self._reward_scaler.reset()
+        if at < 0 or self._last_observations is None:
+            return
+        running = np.flatnonzero(~self._rollout.ended[at])
+        if len(running):
+            self._rollout.bootstraps[at, running] = self._values(self._last_observations[running])
+            self._rollout.ended[at, running] = True
+
+    def _values(self, observations: Floats) -> Floats:
+        """Returns the values of encoded observations, shape ``(batch,)``; dropout is off."""
+        if self._observation_scaler is not None:
+            observations = self._observation_scaler.apply(observations)
+        return self.network.predict(observations)[:, -1].copy()
+
+    def _record_live(self, episode: str, step: LiveStep) -> None:
+        if step.chosen.seen is not None:
+            step = step._replace(observation=step.chosen.seen[0])
+        if step.terminated or step.truncated:
+            key = f"{episode}\x00{self.num_steps}"  # the name is free again while its steps wait to be learned
+            self._segments[key] = [*self._segments.pop(episode, []), step]
+        else:
+            self._segments.setdefault(episode, []).append(step)
+        self._num_live += 1
+        self.num_steps += 1
+
+    def _discard_live(self, episode: str) -> None:
+        self._num_live -= len(self._segments.pop(episode, []))
+
+    # Learning ----------------------------------------------------------------------------------------------------
+
+    def learn(self) -> bool:
+        """Updates once ``n_steps`` of each lane are recorded, or as many of live episodes; returns whether it did."""
+        batches = []
+        if self._rollout.is_full:
+            batches.append(self._rollout_batch())
+        if self._num_live >= self.config.n_steps * self.num_lanes:
+            batches += [self._live_batch(segment_of(each, self.spaces.action)) for each in self._segments.values()]
+            self._segments.clear()
+            self._num_live = 0
+        if not batches:
+            return False
+        self._learn_batch(join(batches, self.spaces.action))
+        if self._rollout.is_full:
+            self._rollout.clear()
+        return True
+
+    def learn_from(self, segments: Sequence[Segment]) -> None:
+        """Updates from historical segments, which another policy may have chosen, with V-trace.
+
+        Each action is weighted by how likely this policy would have chosen it, cut at 1: nothing is learned as if
+        this policy had acted. Observations are encoded, ``Segment.log_probs`` are those that were logged.
+
+        Source: Espeholt et al. 2018, IMPALA, equation 1; Hilton et al. 2022, Batch size-invariance for policy
+        optimization, equation 4 (the ratio to the policy that chose, apart from the ratio that is clipped).
+
+        Raises:
+            UsageError: there are none, or a log probability is missing or above 0 for a discrete action.
+        """
+        if not segments:
+            raise UsageError("there are no segments to learn from")
+        batches = [self._historical_batch(segment) for segment in segments]
+        self._learn_batch(join(batches, self.spaces.action))
+
+    def _rollout_batch(self) -> Batch:
+        rollout, last = self._rollout, self._last_observations
+        if last is None:
+            raise UsageError("the rollout's last observations are not known; call record before learn")
+        last_values = self._values(last)
+        advantages = gae(
+            rollout.rewards,
+            rollout.values,
+            rollout.next_values(last_values),
+            rollout.ended,
+            gamma=self.config.gamma,
+            gae_lambda=self.config.gae_lambda,
+        )
+        return rollout.batch(advantages, with_dropout=bool(self.network.num_masks))
+
+    def _live_batch(self, live: LiveSegment) -> Batch:
+        segment = live.segment
+        advantages = gae(
+            segment.rewards[:, None],
+            live.values[:, None],
+            self._segment_next_values(live.values, segment.last_observation)[:, None],
+            self._segment_ends(segment)[:, None],
+            gamma=self.config.gamma,
+            gae_lambda=self.config.gae_lambda,
+        )[:, 0]
+        return Batch(
+            observations=segment.observations,
+            actions=segment.actions,
+            log_probs=segment.log_probs,
+            values=live.values,
+            advantages=advantages,
+            returns=advantages + live.values,
+            masks=segment.masks,
+            dropout=live.dropout if self.network.num_masks else None,
+        )
+
+    def _historical_batch(self, segment: Segment) -> Batch:
+        if not np.isfinite(segment.log_probs).all():
+            raise UsageError("a historical segment has log probabilities that are not finite; log propensities")
+        if not isinstance(self.spaces.action, Box) and (segment.log_probs > 0).any():
+            raise UsageError("a historical segment has log probabilities above 0; discrete actions have none")
+        observations = segment.observations
+        if self._observation_scaler is not None:
+            observations = self._observation_scaler.apply(observations)
+        outputs = self.network.predict(observations).copy()
+        values = outputs[:, -1].copy()
+        current = self.distribution.evaluate(outputs[:, :-1], segment.actions, segment.masks).log_probs.copy()
+        corrected: VTrace = vtrace(
+            segment.rewards[:, None],
+            values[:, None],
+            self._segment_next_values(values, segment.last_observation)[:, None],
+            self._segment_ends(segment)[:, None],
+            (current - segment.log_probs)[:, None],
+            gamma=self.config.gamma,
+        )
+        return Batch(
+            observations=observations,
+            actions=segment.actions,
+            log_probs=current,
+            values=values,
+            advantages=corrected.advantages[:, 0],
+            returns=corrected.targets[:, 0],
+            masks=segment.masks,
+            dropout=np.zeros(len(values), dtype=np.int64) if self.network.num_masks else None,
+            weights=corrected.weights[:, 0],
+        )
+
+    def _segment_next_values(self, values: Floats, last: Floats | None) -> Floats:
+        ahead = np.zeros_like(values)
+        ahead[:-1] = values[1:]
+        if last is not None:
+            ahead[-1] = self._values(last[None])[0]
+        return ahead
+
+    @staticmethod
+    def _segment_ends(segment: Segment) -> NDArray[np.bool_]:
+        ended = np.zeros(len(segment.rewards), dtype=np.bool_)
+        ended[-1] = True
+        return ended
+
+    def _learn_batch(self, batch: Batch) -> None:
+        before = self.network.parameters.copy()
+        if not np.isfinite(batch.returns).all():
+            raise DivergedError(f"at update {self.num_updates + 1} a reward or a value is not finite")
+        if self.shuffled:
+            order = self._rng.permutation(batch.size)
+            batch = batch._replace(advantages=batch.advantages[order], returns=batch.returns[order])
+        self.metrics.set("train/learning_rate", value_at(self.config.learning_rate, self.progress))
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite stops it, with the update's number
+            self._update(batch)
+        norm = float(np.linalg.norm(before))
+        change = float(np.linalg.norm(self.network.parameters - before))
+        self.metrics.set("train/weight_change", change / norm if norm else float("nan"))
+        self.metrics.set("train/explained_variance", explained_variance(batch.values, batch.returns))
+        dormant = dormant_ratio(self.network, batch.observations)
+        if dormant is not None:
+            self.metrics.set("train/dormant_ratio", dormant)
+        self.metrics.set("train/n_updates", self.num_updates)
+
+    @abstractmethod
+    def _update(self, batch: Batch) -> None:
+        """Takes the gradient steps of one batch."""
+
+    def _evaluate(self, batch: Batch) -> tuple[Floats, Evaluation]:
+        """Returns the outputs for ``batch`` and what the policy says of its actions now."""
+        outputs = self.network.forward(batch.observations, batch.dropout)
+        return outputs, self.distribution.evaluate(outputs[:, :-1], batch.actions, batch.masks)
+
+    def _step(self, gradient: Floats, loss: float, learning_rate: float) -> None:
+        """Takes one gradient step along the gradient of the loss with respect to the outputs.
+
+        Raises:
+            DivergedError: the loss or the gradient is not finite; nothing was changed.
+        """
+        number = self.num_updates + 1
+        if not math.isfinite(loss):
+            raise DivergedError(f"the loss of update {number} is {loss}; the parameters are those before it")
+        self.network.backward(gradient)
+        limit = self.config.max_grad_norm
+        norm = clip_gradient_norm(self.network.gradients, math.inf if limit is None else limit)
+        if not math.isfinite(norm):
+            raise DivergedError(f"the gradient of update {number} has norm {norm}; the parameters are those before it")
+        self.optimizer.step(learning_rate)
+        self.num_updates = number
+        self.metrics.add("train/gradient_norm", norm)
+
+    # Building, keeping ----------------------------------------------------------------------------------------------
+
+    def _build_network(self) -> MLP:
+        config, space = self.config, self.spaces.action
+        heads = [Head(name="policy", size=self.distribution.num_parameters, gain=0.01)]
+        if isinstance(space, Box):
+            heads = [
+                Head(name="policy", size=space.size, gain=0.01),
+                Head(name="log_std", size=space.size, constant=True, initial=config.log_std_init),
+            ]
+        architecture = MLPConfig(
+            input_size=self.encoder.size,
+            hidden=config.net_arch,
+            heads=(*heads, Head(name="value", size=1)),
+            shared=config.shared_trunk,
+            activation=config.activation,
+            layer_norm=config.layer_norm,
+            dropout=config.dropout,
+            init=config.init,
+        )
+        return MLP(architecture, seed=derive_seed(self.seed, self.tag, "network"))
+
+    def _check_network(self) -> None:
+        wanted = (self.encoder.size, self.distribution.num_parameters + 1)
+        found = (self.network.input_size, self.network.output_size)
+        if found != wanted:
+            raise UsageError(
+                f"the network maps {found[0]} numbers to {found[1]}; {self.tag} with these spaces needs {wanted[0]} to "
+                f"{wanted[1]}: the parameters of the action distribution, then the value"
+            )
+
+    def _build_optimizer(self) -> Optimizer:
+        return Adam(self.network, eps=1e-5)
+
+    def policy(self) -> NetworkPolicy:
+        """Returns a frozen copy of the policy."""
+        scaler = self._observation_scaler
+        return NetworkPolicy(
+            self.spaces,
+            serving_network(self.network, ("policy", "log_std")),
+            outputs="distribution",
+            learned_by=self.tag,
+            normaliser=None if scaler is None else scaler.normaliser(),
+        )
+
+    def networks(self) -> dict[str, Network]:
+        """Returns its network, under the name of the constructor's argument."""
+        return {"network": self.network}
+
+    def parameter_hash(self) -> str:
+        """Returns the SHA-256 of the parameters."""
+        return hashlib.sha256(self.network.parameters.tobytes()).hexdigest()
+
+    def value(self, observations: Floats) -> Floats:
+        """Returns the value of encoded observations, shape ``(batch,)``."""
+        return self._values(observations)
+
+    def state(self) -> AlgorithmState:
+        """Returns a copy of everything; live episodes are not in it, their clients are gone after a restart."""
+        tensors = {"parameters": self.network.parameters.copy()}
+        tensors |= {f"optimizer.{name}": value.copy() for name, value in self.optimizer.state().items()}
+        tensors |= {f"rollout.{name}": value for name, value in self._rollout.state().items()}
+        if self._last_observations is not None:
+            tensors["last_observations"] = self._last_observations.copy()
+        for name, scaler in (("observation", self._observation_scaler), ("reward", self._reward_scaler)):
+            if scaler is not None:
+                tensors |= {f"{name}_scaler.{key}": value for key, value in scaler.state().items()}
+        return AlgorithmState(tensors, self._base_values())
+
+    def restore(self, state: AlgorithmState) -> None:
+        """Goes on from ``state``, bit for bit."""
+        try:
+            self._restore_base(state.values)
+            _copy_into(self.network.parameters, state.tensors["parameters"], "parameters")
+            self.network.refresh()
+            self.optimizer.restore(_part(state.tensors, "optimizer."))
+            self._rollout.restore(_part(state.tensors, "rollout."))
+            self._last_observations = state.tensors.get("last_observations")
+            if self._observation_scaler is not None:
+                self._observation_scaler.restore(_part(state.tensors, "observation_scaler."))
+            if self._reward_scaler is not None:
+                self._reward_scaler.restore(_part(state.tensors, "reward_scaler."))
+        except (KeyError, ValueError) as error:
+            raise CorruptError(f"the state is not one of this {self.tag}: {error}") from error
+        self._chosen = None
+        self._segments.clear()
+        self._num_live = 0
+
+
+def _part(tensors: dict[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _copy_into(target: NDArray[Any], source: NDArray[Any], name: str) -> None:
+    if source.shape != target.shape:
+        raise ValueError(f"{name} has shape {source.shape}, not {target.shape}")
+    target[:] = source

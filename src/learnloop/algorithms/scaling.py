@@ -1,0 +1,71 @@
+"""Running scales of an algorithm's observations and rewards, as Stable-Baselines3's VecNormalize keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop.nn.normalisation import CLIP, EPSILON, Normaliser, RunningMoments
+
+Floats = NDArray[np.float32]
+
+
+class ObservationScaler:
+    """Brings observations to mean 0 and standard deviation 1 by what was seen so far."""
+
+    def __init__(self, size: int) -> None:
+        self._moments = RunningMoments(size)
+
+    def see(self, observations: Floats) -> Floats:
+        """Takes in ``observations``, shape ``(batch, size)``, and returns them normalised."""
+        self._moments.update(observations)
+        return self.apply(observations)
+
+    def apply(self, observations: Floats) -> Floats:
+        """Returns ``observations`` normalised by what was seen so far."""
+        return self.normaliser().apply(observations)
+
+    def normaliser(self) -> Normaliser:
+        """Returns a frozen copy."""
+        return Normaliser.of(self._moments)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Returns a copy of what was seen."""
+        return self._moments.state()
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Goes on from ``state``."""
+        self._moments.restore(state)
+
+
+class RewardScaler:
+    """Divides rewards by the standard deviation of the discounted return so far; their mean is left alone."""
+
+    def __init__(self, num_lanes: int, gamma: float) -> None:
+        self._moments = RunningMoments(1)
+        self._returns = np.zeros(num_lanes)
+        self._gamma = gamma
+
+    def see(self, rewards: NDArray[np.float64], ended: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Takes in the rewards of all lanes, shape ``(num_lanes,)``, and returns them scaled."""
+        self._returns = self._returns * self._gamma + rewards
+        self._moments.update(self._returns[:, None])
+        scaled: NDArray[np.float64] = np.clip(rewards / np.sqrt(self._moments.variance[0] + EPSILON), -CLIP, CLIP)
+        self._returns[ended] = 0
+        return scaled
+
+    def reset(self) -> None:
+        """Forgets the running episodes."""
+        self._returns[:] = 0
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Returns a copy of what was seen."""
+        return {**self._moments.state(), "returns": self._returns.copy()}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Goes on from ``state``."""
+        self._moments.restore(state)
+        self._returns = np.array(state["returns"], dtype=np.float64)

@@ -1,0 +1,186 @@
+"""``learnloop train``: train a policy in an environment, watch it, and put it into the registry."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from learnloop.cli.output import console, json_option, print_json, print_table, say, shown
+
+if TYPE_CHECKING:
+    from learnloop.loop.training import Run
+    from learnloop.training.runs import RunEvaluation
+    from learnloop.training.trainer import Progress
+
+LINE_SECONDS = 10.0
+"""Where standard error is no terminal, a line of progress appears so often."""
+
+
+@click.command("train")
+@click.option("--algorithm", default="ppo", show_default=True, help="ppo, dqn, a2c, sac or random.")
+@click.option("--agent", hidden=True, help="The same as --algorithm.")
+@click.option("--env", default="CartPole-v1", show_default=True, help="A gymnasium id, or an alias such as cartpole.")
+@click.option("--steps", type=click.IntRange(1), help="Environment steps [default: the preset's].")
+@click.option("--episodes", type=click.IntRange(1), help="End after so many episodes.")
+@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="How many seeds, side by side.")
+@click.option("--device", default=None, help="cpu (numpy) or one of torch's, such as cuda [default: cpu].")
+@click.option("--checkpoint-interval", type=click.IntRange(1), help="Steps between checkpoints [default: none].")
+@click.option("--resume", metavar="RUN", help="Go on with an interrupted run; latest is the newest.")
+@click.option("--set", "assignments", metavar="KEY=VALUE", multiple=True, help="A hyper-parameter, n_envs, preset ...")
+@click.option("--register", "name", metavar="NAME", help="Prove the best policy and register it under NAME.")
+@json_option
+@click.pass_context
+def train(
+    ctx: click.Context,
+    algorithm: str,
+    agent: str | None,
+    env: str,
+    steps: int | None,
+    episodes: int | None,
+    seeds: int,
+    device: str | None,
+    checkpoint_interval: int | None,
+    resume: str | None,
+    assignments: tuple[str, ...],
+    name: str | None,
+    as_json: bool,
+) -> None:
+    """Train a policy in an environment.
+
+    Without options: PPO in CartPole-v1 with rl-zoo's settings. Figures go to the store's folder, under runs.
+
+    \b
+    Examples:
+      learnloop train
+      learnloop train --algorithm dqn --env cartpole --seeds 5
+      learnloop train --env Acrobot-v1 --steps 200000 --set learning_rate=lin_0.001 --set n_envs=16
+      learnloop train --checkpoint-interval 20000 --register cartpole
+      learnloop train --resume latest
+    """
+    from learnloop.loop.training import resume as resume_run
+    from learnloop.loop.training import train as start
+
+    home = ctx.obj["home"]
+    options = {**parse_assignments(assignments), **_given(device=device, checkpoint_interval=checkpoint_interval)}
+    with _watch() as on_progress:
+        if resume is not None:
+            run = resume_run(resume, home=home, on_progress=on_progress)
+        else:
+            run = start(
+                agent or algorithm,
+                env,
+                steps=steps,
+                episodes=episodes,
+                seeds=seeds,
+                options=options,
+                home=home,
+                on_progress=on_progress,
+            )
+        evaluation = run.evaluate()
+        version = None if name is None else run.best.register(name, on_progress)
+    if as_json:
+        print_json("learnloop.train/v1", run=run.record, evaluation=evaluation, version=version)
+        return
+    show_run(run, evaluation)
+    if version is not None:
+        say(f"registered as {version.policy}@{version.version}: {'; '.join(_verdict_lines(run))}")
+
+
+def parse_assignments(assignments: tuple[str, ...]) -> dict[str, Any]:
+    """Returns the options of ``--set``: JSON values, or texts where they are none."""
+    found: dict[str, Any] = {}
+    for assignment in assignments:
+        key, separator, value = assignment.partition("=")
+        if not separator or not key:
+            raise click.BadParameter(f"{assignment!r} is not KEY=VALUE", param_hint="--set")
+        if key in found:
+            raise click.BadParameter(f"{key!r} is set twice", param_hint="--set")
+        try:
+            found[key] = json.loads(value)
+        except ValueError:
+            found[key] = {"True": True, "False": False, "None": None}.get(value, value)
+    return found
+
+
+def show_run(run: Run, evaluation: RunEvaluation) -> None:
+    """Prints what each seed learned, and the statistics over seeds."""
+    rows = [
+        (
+            str(result.seed),
+            f"{result.num_steps:,}",
+            f"{result.num_episodes:,}",
+            f"{result.num_steps / result.seconds:,.0f}" if result.seconds else None,
+            f"{result.seconds:.1f}",
+            f"{result.best_steps:,}",
+            f"{mean:.1f}",
+        )
+        for result, mean in zip(run.record.results, evaluation.means, strict=True)
+    ]
+    columns = ("seed", "steps", "episodes", "steps/s", "seconds", "best at", "held-out return")
+    print_table(columns, rows, empty="")
+    summary = evaluation.summary
+    found = summary.iqm_interval
+    interval = summary.reason if found is None else f"95 % interval of the IQM {found.low:.1f} to {found.high:.1f}"
+    say(f"mean {summary.mean:.1f}, IQM {summary.iqm:.1f} over {len(rows)} seeds; {interval}")
+    say(f"run {run.run_id} in {run.folder}")
+
+
+def _verdict_lines(run: Run) -> list[str]:
+    return run.best.prove().reasons
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+@contextmanager
+def _watch() -> Iterator[Callable[[Progress], None]]:
+    """Gives a function that shows progress: a bar for each seed on a terminal, else a line now and then."""
+    terminal = console(error=True)
+    if not terminal.is_terminal:
+        yield _Lines()
+        return
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[figures]}"),
+        TimeRemainingColumn(),
+    )
+    with Bars(*columns, console=terminal, transient=True) as bars:
+        tasks: dict[int, Any] = {}
+        lock = threading.Lock()
+
+        def show(progress: Progress) -> None:
+            with lock:
+                if progress.seed not in tasks:
+                    label = f"seed {progress.seed}" if len(str(progress.seed)) < 6 else "twin"
+                    tasks[progress.seed] = bars.add_task(label, total=1.0, figures="")
+            bars.update(tasks[progress.seed], completed=progress.fraction, figures=_figures(progress))
+
+        yield show
+
+
+class _Lines:
+    def __init__(self) -> None:
+        self._last: dict[int, float] = {}
+        self._begun = time.monotonic()
+
+    def __call__(self, progress: Progress) -> None:
+        if time.monotonic() - self._last.get(progress.seed, self._begun) >= LINE_SECONDS:
+            self._last[progress.seed] = time.monotonic()
+            left = "" if progress.seconds_left is None else f", {progress.seconds_left:.0f} s left"
+            say(shown(f"seed {progress.seed}: {progress.fraction:.0%}, {_figures(progress)}{left}"), error=True)
+
+
+def _figures(progress: Progress) -> str:
+    mean = "-" if progress.mean_return is None else f"{progress.mean_return:.1f}"
+    return f"{progress.num_steps:,} steps, {progress.steps_per_second:,.0f}/s, return {mean}"

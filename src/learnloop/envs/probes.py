@@ -1,0 +1,256 @@
+"""Probes: environments so small that what must be learned in them is known, each blind to all faults but a few.
+
+P1 to P8 follow Andy Jones' probes and those that his miss: a forgotten discount, clipped rewards, a time limit taken
+for an end, credit that reaches one step only. Their answers are in ``learnloop.testing.probes``.
+
+Each exists with discrete actions and with one continuous action in [-1, 1] (``...Continuous-v0``). Where the action
+matters, a continuous one earns the best reward minus its squared distance from a target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+Observation = NDArray[np.float32]
+
+TARGET = 0.5
+"""The best continuous action; where the observation matters, times the observation."""
+CUT_STEPS = 4
+"""After so many steps EndlessReward is cut."""
+IDENTITY_VALUES = 4
+IDENTITY_STEPS = 100
+IDENTITY_TOLERANCE = 0.05
+
+
+class _Probe(gymnasium.Env[Observation, Any]):
+    """One observed number, and ``num_actions`` actions or a continuous one."""
+
+    num_actions = 1
+
+    def __init__(self, continuous: bool = False) -> None:
+        self.observation_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self.action_space: Any = (
+            gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+            if continuous
+            else gymnasium.spaces.Discrete(self.num_actions)
+        )
+        self._continuous = continuous
+        self._shown = 0.0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begins an episode."""
+        super().reset(seed=seed)
+        self._shown = self.first()
+        return _vector(self._shown), {}
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Ends the episode with ``reward``: most probes last one step."""
+        return _vector(self._shown), self.reward(action), True, False, {}
+
+    def first(self) -> float:
+        """Returns what the first observation shows."""
+        return 0.0
+
+    def reward(self, action: Any) -> float:
+        """Returns what an action earns."""
+        return 1.0
+
+    def coin(self) -> float:
+        """Returns -1 or 1, each as likely."""
+        return 1.0 if self.np_random.random() < 0.5 else -1.0
+
+    def payoff(self, action: Any, best: int, rewards: tuple[float, float], target: float) -> float:
+        """Returns the higher of two rewards for the best action, the lower one for the other; or falls off from it."""
+        if self._continuous:
+            return max(rewards) - (float(action[0]) - target) ** 2
+        return rewards[0] if int(action) == best else rewards[1]
+
+
+class ConstantReward(_Probe):
+    """P1: one step, reward 1, nothing to choose: V = 1. Catches a broken value loss or optimiser."""
+
+
+class ObservedReward(_Probe):
+    """P2: shows -1 or 1, pays what it shows. Catches broken backpropagation, stale observations, clipped rewards."""
+
+    def first(self) -> float:
+        """Returns -1 or 1."""
+        return self.coin()
+
+    def reward(self, action: Any) -> float:
+        """Returns what was shown."""
+        return self._shown
+
+
+class DelayedReward(_Probe):
+    """P3: two steps, showing 0 and then 1, reward 1 at the end: V(0) = gamma, V(1) = 1. Catches a wrong discount."""
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Goes on, or ends and pays 1."""
+        is_second = self._shown == 1.0
+        self._shown = 1.0
+        return _vector(1.0), float(is_second), is_second, False, {}
+
+
+class ActionReward(_Probe):
+    """P4: action 1 pays 1, action 0 pays -1. Catches an advantage of the wrong sign, a policy that does not learn."""
+
+    num_actions = 2
+
+    def reward(self, action: Any) -> float:
+        """Returns 1 for the best action."""
+        return self.payoff(action, 1, (1.0, -1.0), TARGET)
+
+
+class ContextualReward(_Probe):
+    """P5: shows -1 or 1; the action that fits (0 or 1) pays 1, the other -1. Catches mixed-up batches."""
+
+    num_actions = 2
+
+    def first(self) -> float:
+        """Returns -1 or 1."""
+        return self.coin()
+
+    def reward(self, action: Any) -> float:
+        """Returns 1 for the action that fits what was shown."""
+        return self.payoff(action, int(self._shown > 0), (1.0, -1.0), TARGET * self._shown)
+
+
+class DelayedAction(_Probe):
+    """P6: the first of two actions is paid after the second: 1 for action 1, -1 for action 0; the second has no effect.
+
+    The second observation does not tell the first action (it is 1), so only credit over two steps learns: lambda above
+    0, or returns of two steps. With ``revealing`` it does (-1 or 1, or the continuous action), for methods that
+    bootstrap after one step.
+    """
+
+    num_actions = 2
+
+    def __init__(self, continuous: bool = False, revealing: bool = False) -> None:
+        super().__init__(continuous)
+        self._revealing = revealing
+        self._first_action: Any = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begins an episode."""
+        self._first_action = None
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Goes on, or ends and pays for the first action."""
+        if self._first_action is None:
+            self._first_action = np.array(action)
+            told = float(action[0]) if self._continuous else 2.0 * int(action) - 1.0
+            self._shown = told if self._revealing else 1.0
+            return _vector(self._shown), 0.0, False, False, {}
+        return _vector(self._shown), self.payoff(self._first_action, 1, (1.0, -1.0), TARGET), True, False, {}
+
+
+class EndlessReward(_Probe):
+    """P7: pays 1 a step for ever and is cut every ``CUT_STEPS`` steps: V = 1 / (1 - gamma).
+
+    Catches a cut taken for an end, and a forgotten discount.
+    """
+
+    def __init__(self, continuous: bool = False) -> None:
+        super().__init__(continuous)
+        self._num_steps = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begins an episode."""
+        self._num_steps = 0
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Pays 1."""
+        self._num_steps += 1
+        return _vector(0.0), 1.0, False, self._num_steps >= CUT_STEPS, {}
+
+
+class NegativeReward(_Probe):
+    """P8: action 1 pays -0.2, action 0 pays -1. Catches rewards clipped to [0, 1] or cut off at 0."""
+
+    num_actions = 2
+
+    def reward(self, action: Any) -> float:
+        """Returns a loss, the smaller one for the best action."""
+        return self.payoff(action, 1, (-0.2, -1.0), TARGET)
+
+
+class Identity(gymnasium.Env[Any, Any]):
+    """Shows a value; the action that equals it pays 1, others 0; 100 steps, then it is cut. Perfect is 100.
+
+    A Box shows a number in [-1, 1] and pays 1 for an action within 0.05 of it. A copy of the environment that
+    Stable-Baselines3 tests its algorithms on (``tests/test_identity.py``), with random numbers that its seed decides.
+    """
+
+    def __init__(self, kind: str = "discrete") -> None:
+        """Takes ``discrete`` (4 values), ``multi_discrete`` (two such) or ``box``."""
+        self.action_space: Any = {
+            "discrete": gymnasium.spaces.Discrete(IDENTITY_VALUES),
+            "multi_discrete": gymnasium.spaces.MultiDiscrete([IDENTITY_VALUES] * 2),
+            "box": gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32),
+        }[kind]
+        self.observation_space = self.action_space
+        self._kind = kind
+        self._shown: Any = None
+        self._num_steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begins an episode."""
+        super().reset(seed=seed)
+        self._num_steps = 0
+        self._shown = self._draw()
+        return self._shown, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Pays for the action and shows the next value."""
+        tolerance = IDENTITY_TOLERANCE if self._kind == "box" else 0
+        reward = float(np.all(np.abs(np.subtract(action, self._shown)) <= tolerance))
+        self._num_steps += 1
+        self._shown = self._draw()
+        return self._shown, reward, False, self._num_steps >= IDENTITY_STEPS, {}
+
+    def _draw(self) -> Any:
+        if self._kind == "box":
+            return self.np_random.uniform(-1.0, 1.0, 1).astype(np.float32)
+        if self._kind == "multi_discrete":
+            return self.np_random.integers(IDENTITY_VALUES, size=2)
+        return int(self.np_random.integers(IDENTITY_VALUES))
+
+
+def _vector(number: float) -> Observation:
+    return np.array([number], dtype=np.float32)
+
+
+_PROBES: Mapping[str, tuple[type[_Probe], Mapping[str, Any]]] = {
+    "ConstantReward": (ConstantReward, {}),
+    "ObservedReward": (ObservedReward, {}),
+    "DelayedReward": (DelayedReward, {}),
+    "ActionReward": (ActionReward, {}),
+    "ContextualReward": (ContextualReward, {}),
+    "DelayedAction": (DelayedAction, {}),
+    "RevealedAction": (DelayedAction, {"revealing": True}),
+    "EndlessReward": (EndlessReward, {}),
+    "NegativeReward": (NegativeReward, {}),
+}
+
+REGISTERED: Mapping[str, tuple[type[gymnasium.Env[Any, Any]], Mapping[str, Any]]] = {
+    **{f"{name}-v0": entry for name, entry in _PROBES.items()},
+    **{f"{name}Continuous-v0": (maker, {**kwargs, "continuous": True}) for name, (maker, kwargs) in _PROBES.items()},
+    "Identity-v0": (Identity, {}),
+    "IdentityMultiDiscrete-v0": (Identity, {"kind": "multi_discrete"}),
+    "IdentityBox-v0": (Identity, {"kind": "box"}),
+}
+"""What is registered under ``learnloop/``: its class and what it is made with."""

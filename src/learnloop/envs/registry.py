@@ -1,0 +1,187 @@
+"""Environments by name: aliases, our own under ``learnloop/``, suggestions for unknown names, and how one is made."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import importlib
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, cast
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.wrappers import OrderEnforcing, TimeLimit
+
+from learnloop.core.errors import NotFoundError, UsageError, one_of
+from learnloop.envs.masks import with_masks
+from learnloop.envs.probes import REGISTERED
+
+NAMESPACE = "learnloop"
+ALIASES = {
+    "acrobot": "Acrobot-v1",
+    "bipedalwalker": "BipedalWalker-v3",
+    "cartpole": "CartPole-v1",
+    "identity": "learnloop/Identity-v0",
+    "lunarlander": "LunarLander-v3",
+    "mountaincar": "MountainCar-v0",
+    "pendulum": "Pendulum-v1",
+}
+"""Short names for environments, in lower case."""
+
+_EXTRAS = {
+    "gymnasium.envs.box2d": "box2d",
+    "gymnasium.envs.mujoco": "mujoco",
+    "gymnasium.envs.phys2d": "jax",
+    "gymnasium.envs.tabular": "jax",
+    "ale_py": "atari",
+    "shimmy": "atari",
+}
+"""Which of gymnasium's extras the environments of a module need."""
+
+_NOT_SINGLE = {"render_mode", "num_envs", "vectorization_mode", "vector_kwargs", "wrappers", "max_episode_steps"}
+"""What gymnasium notes among the arguments of an environment that are no arguments of its class."""
+
+EnvMaker = Callable[..., gymnasium.Env[Any, Any]]
+
+
+class MadeEnv(NamedTuple):
+    """One environment, ready to be stepped by us."""
+
+    env: gymnasium.Env[Any, Any]
+    max_steps: int | None
+    """After so many steps we say truncated: what its TimeLimit would have done. None: it ends by itself."""
+
+
+def register_envs() -> None:
+    """Registers our environments with gymnasium, under ``learnloop/``; again is harmless."""
+    for name, (entry_point, kwargs) in REGISTERED.items():
+        if (env_id := f"{NAMESPACE}/{name}") not in gymnasium.registry:
+            gymnasium.register(env_id, entry_point=cast(Any, entry_point), kwargs=dict(kwargs))
+
+
+def resolve_env(name: str) -> str:
+    """Returns the id under which gymnasium makes the environment ``name``, an id or one of ``ALIASES``.
+
+    Raises:
+        NotFoundError: there is none of this name; the nearest names are said.
+        UsageError: it needs an optional package; the line that installs it is said.
+    """
+    register_envs()
+    env_id = ALIASES.get(name.lower(), name)
+    module, _, registered = env_id.rpartition(":")  # gymnasium's form "module:id", which registers by its import
+    if module:
+        _import(module, name)
+    spec = gymnasium.registry.get(registered)
+    if spec is None:
+        raise NotFoundError(f"there is no environment {name!r}; {_suggestion(name)}")
+    _load(spec)
+    return env_id
+
+
+def _import(module: str, name: str) -> None:
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise NotFoundError(f"the environment {name!r} needs the module {module!r}: {error}") from error
+
+
+def _suggestion(name: str) -> str:
+    known = {each.lower(): each for each in [*ALIASES, *gymnasium.registry]}
+    short = {key.rpartition("/")[2]: value for key, value in known.items()}
+    near = difflib.get_close_matches(name.lower(), [*known, *short], n=6, cutoff=0.6)
+    names = dict.fromkeys(known.get(each) or short[each] for each in near)
+    if not names:
+        return "see gymnasium.pprint_registry() for all, or give a callable that returns a gymnasium.Env"
+    return f"did you mean {one_of(names, 4)}?"
+
+
+def _load(spec: EnvSpec) -> None:
+    """Imports an environment's class, so that what is missing shows before anything is made."""
+    if not isinstance(spec.entry_point, str):
+        return
+    try:
+        load_env_creator(spec.entry_point)
+    except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
+        module = spec.entry_point.partition(":")[0]
+        extra = next((extra for prefix, extra in _EXTRAS.items() if module.startswith(prefix)), None)
+        line = f'. Install it with: pip install "gymnasium[{extra}]"' if extra else ""
+        raise UsageError(
+            f"the environment {spec.id!r} needs a package that is not installed ({error}){line}"
+        ) from error
+
+
+def has_vector_entry(env_id: str) -> bool:
+    """Returns whether gymnasium has a vectorised form of the environment."""
+    spec = gymnasium.registry[env_id.rpartition(":")[2]]
+    return spec.vector_entry_point is not None and not spec.additional_wrappers
+
+
+def make_env(env: str | EnvMaker, env_kwargs: Mapping[str, Any] | None = None) -> MadeEnv:
+    """Returns one environment, made by its id or by a callable.
+
+    One that is made by its id comes without gymnasium's checker, which warns at each fault instead of stopping, and
+    without ``TimeLimit`` and ``OrderEnforcing``, which cost more than a microsecond a step: whoever steps it counts.
+
+    Raises:
+        UsageError: it cannot be made, or is none.
+    """
+    if not isinstance(env, str):
+        return MadeEnv(with_masks(env(**(env_kwargs or {}))), None)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # "there is a newer version": the name was asked for
+            made = gymnasium.make(env, disable_env_checker=True, **(env_kwargs or {}))
+    except (gymnasium.error.Error, TypeError) as error:
+        raise UsageError(f"the environment {env!r} cannot be made with {dict(env_kwargs or {})}: {error}") from error
+    max_steps = None
+    if type(made) is TimeLimit and made.spec is not None:
+        max_steps, made = made.spec.max_episode_steps, made.env
+    if type(made) is OrderEnforcing:
+        made = made.env
+    if type(made.action_space) is gymnasium.spaces.Discrete:
+        made.action_space.__class__ = _QuickDiscrete
+    return MadeEnv(with_masks(made), max_steps)
+
+
+def label_of(env: object) -> str:
+    """Returns what messages call an environment: its id, or the name of its class or maker."""
+    if isinstance(env, str):
+        return env
+    if isinstance(env, gymnasium.Env | gymnasium.vector.VectorEnv):
+        return env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+    return getattr(env, "__name__", type(env).__name__)
+
+
+class _QuickDiscrete(gymnasium.spaces.Discrete):
+    """The same space, with a quick answer for ints.
+
+    Environments ask it at each step whether the action is one of its own; gymnasium's answer takes a third of
+    CartPole's whole step.
+    """
+
+    def contains(self, x: Any) -> bool:
+        """Returns whether ``x`` is one of its values."""
+        return bool(self.start <= x < self.start + self.n) if type(x) is int else super().contains(x)
+
+
+def evaluation_env(env: object) -> str | EnvMaker:
+    """Returns what makes another environment like ``env``: evaluating in the one that is trained in would disturb it.
+
+    Raises:
+        UsageError: it is one object that gymnasium cannot make again.
+    """
+    if isinstance(env, str):
+        return resolve_env(env)
+    if isinstance(env, gymnasium.Env | gymnasium.vector.VectorEnv):
+        spec = env.spec
+        if spec is None or spec.id not in gymnasium.registry:
+            raise UsageError(
+                f"{label_of(env)} is one object, and evaluations need another environment of its kind; give an id, or "
+                "a callable that makes one"
+            )
+        again = copy.deepcopy(spec)  # with its wrappers and its time limit
+        again.kwargs = {name: value for name, value in spec.kwargs.items() if name not in _NOT_SINGLE}
+        again.max_episode_steps = spec.kwargs.get("max_episode_steps", spec.max_episode_steps)
+        return lambda: gymnasium.make(again, disable_env_checker=True)
+    return cast(EnvMaker, env)

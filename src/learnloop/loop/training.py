@@ -1,0 +1,226 @@
+"""Training from the facade: ``ll.train``, and the way of what was learned into the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from learnloop.algorithms.network_policy import NetworkPolicy
+from learnloop.core.errors import CheckFailedError, UsageError
+from learnloop.core.records import PolicyVersion, Verdict
+from learnloop.envs import resolve_env
+from learnloop.evaluation.returns import Returns
+from learnloop.loop.workspace import Settings, Workspace, find_settings
+from learnloop.registry import Proof
+from learnloop.training.options import TrainingOptions, make_options
+from learnloop.training.proof import HELD_OUT_EPISODES, TrainingProof
+from learnloop.training.runs import RunEvaluation, RunRecord, TrainedRun, TrainedSeed, load_run, resume_run, start_run
+from learnloop.training.trainer import Progress
+
+RUNS_FOLDER = "runs"
+DEFAULT_ALGORITHM = "ppo"
+DEFAULT_ENV = "CartPole-v1"
+RUN_OPTIONS = (
+    "preset",
+    "n_envs",
+    "vectorization",
+    "env_kwargs",
+    "device",
+    "checkpoint_interval",
+    "eval_interval",
+    "eval_episodes",
+)
+"""Options that are not the algorithm's."""
+
+OnProgress = Callable[[Progress], None]
+
+
+class LearnedPolicy:
+    """The best policy of one seed of a run.
+
+    Attributes:
+        policy: acts, with numpy alone.
+        seed: which seed it is of.
+    """
+
+    def __init__(self, trained: TrainedSeed, settings: Settings) -> None:
+        self._trained = trained
+        self._settings = settings
+        self._proof: TrainingProof | None = None
+        self.policy: NetworkPolicy = trained.policy
+        self.seed = trained.seed
+
+    def evaluate(self, num_episodes: int = HELD_OUT_EPISODES) -> Returns:
+        """Returns what it earns on episodes that neither trained nor chose it."""
+        return self._trained.evaluate(num_episodes)
+
+    def prove(self, on_progress: OnProgress | None = None) -> TrainingProof:
+        """Returns whether it has learned: against the policy before its first update, the random policy, and a twin.
+
+        The twin is trained now, with the same budget, while each update credits actions with others' advantages.
+        """
+        if self._proof is None:
+            self._proof = self._trained.prove(on_progress=on_progress)
+        return self._proof
+
+    def register(self, name: str, on_progress: OnProgress | None = None) -> PolicyVersion:
+        """Returns the new version of the policy ``name`` in the registry, if it has learned.
+
+        Raises:
+            CheckFailedError: its learning is not proven; nothing is made.
+        """
+        found = self.prove(on_progress)
+        if found.verdict is not Verdict.LEARNED:
+            raise CheckFailedError(
+                f"{name} is not registered: the verdict is {found.verdict.value} ({'; '.join(found.reasons)})"
+            )
+        record = self._trained.run.record
+        lineage = {
+            "kind": "training",
+            "run_id": record.run_id,
+            "seed": self.seed,
+            "env": record.options.env,
+            "env_kwargs": record.options.env_kwargs,
+            "num_steps": self._trained.result.best_steps,
+            "options": dict(record.options.config),
+            "held_out": {"kind": "environment"},
+        }
+        metrics = {"reward": found.mean, "num_episodes": found.num_episodes}
+        metrics |= {test.against: test.mean for test in found.tests}
+        proof = Proof(verdict=found.verdict, reasons=found.reasons, statistics=found.to_statistics(), metrics=metrics)
+        with Workspace(self._settings, create=True) as workspace:
+            versions = workspace.registry.versions(name)
+            return workspace.registry.register(
+                name,
+                self.policy.to_artifact(),
+                proof,
+                lineage=lineage,
+                parent_id=versions[-1].policy_version_id if versions else None,
+            )
+
+
+class Run:
+    """A training that has ended, with its files in the store's folder.
+
+    Attributes:
+        record: what was asked, and the figures of each seed.
+        folder: metrics, checkpoints and policies of each seed.
+    """
+
+    def __init__(self, trained: TrainedRun, settings: Settings) -> None:
+        self._trained = trained
+        self._settings = settings
+        self.record: RunRecord = trained.record
+        self.folder: Path = trained.folder
+
+    @property
+    def run_id(self) -> str:
+        """Its name, under which it can be looked at again."""
+        return self.record.run_id
+
+    @property
+    def seeds(self) -> list[LearnedPolicy]:
+        """The best policy of each seed."""
+        return [LearnedPolicy(seed, self._settings) for seed in self._trained.seeds]
+
+    @property
+    def best(self) -> LearnedPolicy:
+        """The policy that earned most in the evaluations while it trained, of all seeds."""
+        return LearnedPolicy(self._trained.best, self._settings)
+
+    def evaluate(self, num_episodes: int = HELD_OUT_EPISODES) -> RunEvaluation:
+        """Returns what each seed's policy earns on held-out episodes, with statistics over seeds."""
+        return self._trained.evaluate(num_episodes)
+
+
+def train(
+    algorithm: str = DEFAULT_ALGORITHM,
+    env: Any = DEFAULT_ENV,
+    *,
+    steps: int | None = None,
+    episodes: int | None = None,
+    seeds: int | Sequence[int] = 1,
+    options: Mapping[str, Any] | None = None,
+    home: str | Path | None = None,
+    on_progress: OnProgress | None = None,
+) -> Run:
+    """Trains a policy and returns the run.
+
+    Args:
+        algorithm: ``ppo``, ``dqn``, ``a2c``, ``sac`` or ``random``.
+        env: the id of a gymnasium environment, an alias such as ``cartpole``, a callable that makes an environment,
+            or a vector environment.
+        steps: environment steps; None: the preset's, or as many as ``episodes`` take.
+        episodes: ends after so many, if that comes first.
+        seeds: how many (0, 1, ...), or which ones; several train side by side in processes of their own.
+        options: hyper-parameters by Stable-Baselines3's names, and those of ``RUN_OPTIONS``: ``n_envs``, ``preset``,
+            ``device``, ``checkpoint_interval`` and so on. What is not given is rl-zoo's for environments that it
+            knows, else the algorithm's default.
+        home: the store's folder; found as by ``find_settings`` where None.
+        on_progress: called about twice a second for each seed.
+
+    Raises:
+        UsageError: an unknown name, or values that contradict each other or do not fit the environment.
+        DivergedError: a number is not finite; the message names the update.
+    """
+    settings = find_settings(home)
+    wanted = training_options(algorithm, env, steps=steps, episodes=episodes, options=options)
+    chosen = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    own = None if isinstance(env, str) else env
+    trained = start_run(settings.home / RUNS_FOLDER, wanted, chosen, env=own, on_progress=on_progress)
+    return Run(trained, settings)
+
+
+def resume(
+    run_id: str = "latest", *, env: Any = None, home: str | Path | None = None, on_progress: OnProgress | None = None
+) -> Run:
+    """Goes on with a run that was interrupted, from its newest checkpoints, and returns it.
+
+    Args:
+        run_id: which one; ``latest``: the newest.
+        env: the environment again, where it was the caller's own.
+        home: the store's folder.
+        on_progress: called about twice a second for each seed.
+
+    Raises:
+        NotFoundError: there is no such run.
+        ConflictError: it has completed.
+    """
+    settings = find_settings(home)
+    return Run(resume_run(settings.home / RUNS_FOLDER, run_id, env=env, on_progress=on_progress), settings)
+
+
+def open_run(run_id: str = "latest", *, env: Any = None, home: str | Path | None = None) -> Run:
+    """Returns a run that was trained before, also by another process.
+
+    Raises:
+        NotFoundError: there is no such run.
+    """
+    settings = find_settings(home)
+    return Run(load_run(settings.home / RUNS_FOLDER, run_id, env=env), settings)
+
+
+def training_options(
+    algorithm: str,
+    env: Any,
+    *,
+    steps: int | None = None,
+    episodes: int | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> TrainingOptions:
+    """Returns the whole options of a training, as ``train`` would use them.
+
+    Raises:
+        UsageError, NotFoundError: a name is not known, or values contradict each other.
+    """
+    given = dict(options or {})
+    run_options = {name: given.pop(name) for name in RUN_OPTIONS if name in given}
+    name = resolve_env(env) if isinstance(env, str) else _describe(env)
+    return make_options(algorithm, name, steps=steps, episodes=episodes, options=given, **run_options)
+
+
+def _describe(env: Any) -> str:
+    if env is None:
+        raise UsageError("env is None; give an id, a callable that makes an environment, or a vector environment")
+    return f"{getattr(env, '__module__', '')}.{getattr(env, '__qualname__', type(env).__qualname__)}".lstrip(".")

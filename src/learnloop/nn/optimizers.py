@@ -1,0 +1,235 @@
+"""Optimisers on the flat vectors of a network.
+
+They pass over the vectors in blocks that fit the cache, so that memory is read once, and keep moments in a scale of
+their own, which saves passes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop.core.errors import UsageError
+from learnloop.nn.network import Network
+
+Floats = NDArray[np.float32]
+
+BLOCK = 32768
+"""How many parameters are updated at a time: five arrays of so many float32 stay in a cache of 1 MB."""
+
+
+class Optimizer(Protocol):
+    """Moves the parameters of a network against their gradients."""
+
+    def step(self, learning_rate: float) -> None:
+        """Reads the network's ``gradients`` and changes its ``parameters``."""
+        ...
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Returns all that it remembers, by name; the arrays are its own, copy what must last."""
+        ...
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Goes on from ``state``, bit for bit.
+
+        Raises:
+            ValueError: it is not the state of such an optimiser.
+        """
+        ...
+
+
+class _FlatOptimizer:
+    """What all have in common: the vectors, cut into blocks, and a count of steps."""
+
+    def __init__(self, network: Network, moments: tuple[str, ...], start: float = 0.0) -> None:
+        self._network = network
+        self.num_steps = 0
+        parameters, gradients = network.parameters, network.gradients
+        self._moments = {name: np.full_like(parameters, start) for name in moments}
+        scratch = np.empty(min(BLOCK, parameters.size), dtype=np.float32)
+        self._blocks = []
+        for begin in range(0, parameters.size, BLOCK):
+            part = slice(begin, begin + BLOCK)
+            moment_parts = [moment[part] for moment in self._moments.values()]
+            block = (parameters[part], gradients[part], scratch[: parameters[part].size], *moment_parts)
+            self._blocks.append(block)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Returns the moments, shape ``(num_parameters,)``, and ``num_steps``; the moments are its own."""
+        return {**self._moments, "num_steps": np.array(self.num_steps, dtype=np.int64)}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Goes on from ``state``, bit for bit.
+
+        Raises:
+            ValueError: it is not the state of such an optimiser.
+        """
+        wanted = {**{name: moment.shape for name, moment in self._moments.items()}, "num_steps": ()}
+        found = {name: value.shape for name, value in state.items()}
+        if found != wanted:
+            raise ValueError(f"the optimiser's state has the arrays {found}, not {wanted}")
+        for name, moment in self._moments.items():
+            moment[:] = state[name]
+        self.num_steps = int(state["num_steps"])
+
+
+class Adam(_FlatOptimizer):
+    """Adam: steps of about the learning rate, whatever the scale of the gradient.
+
+    Source: Kingma and Ba 2015, Adam: A Method for Stochastic Optimization, algorithm 1. The moments are kept divided
+    by 1 - beta1 and 1 - beta2.
+    """
+
+    def __init__(self, network: Network, *, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8) -> None:
+        """Builds it with moments of 0.
+
+        Args:
+            network: whose vectors it reads and writes.
+            betas: how much of each moment is kept in a step, from 0 to below 1.
+            eps: keeps it from dividing by 0.
+        """
+        if not all(0 <= beta < 1 for beta in betas):
+            raise UsageError(f"betas are {betas}; allowed is from 0 to below 1")
+        _check_positive("eps", eps)
+        super().__init__(network, ("first_moment", "second_moment"))
+        self.betas = betas
+        self.eps = eps
+        self._decays = np.array(betas[0], dtype=np.float32), np.array(betas[1], dtype=np.float32)
+
+    def step(self, learning_rate: float) -> None:
+        """Reads the network's ``gradients`` and changes its ``parameters``.
+
+        With m and v the kept moments, the paper's step lr · m̂ / (√v̂ + eps) is a · m / (√v + e).
+        """
+        self.num_steps += 1
+        first_beta, second_beta = self.betas
+        scale = math.sqrt((1 - second_beta) / (1 - second_beta**self.num_steps))
+        correction = (1 - first_beta) / (1 - first_beta**self.num_steps)
+        self._move(
+            np.array(learning_rate * correction / scale, dtype=np.float32),
+            np.array(self.eps / scale, dtype=np.float32),
+            self._shrink(learning_rate),
+        )
+        self._network.refresh()
+
+    def _shrink(self, learning_rate: float) -> Floats | None:
+        """Returns what parameters are multiplied with before the step."""
+        return None
+
+    def _move(self, size: Floats, eps: Floats, shrink: Floats | None) -> None:
+        add, multiply = np.add, np.multiply
+        first_decay, second_decay = self._decays
+        for parameters, gradients, scratch, first, second in self._blocks:
+            multiply(first, first_decay, first)
+            add(first, gradients, first)
+            multiply(gradients, gradients, scratch)
+            multiply(second, second_decay, second)
+            add(second, scratch, second)
+            np.sqrt(second, scratch)
+            add(scratch, eps, scratch)
+            np.divide(first, scratch, scratch)
+            multiply(scratch, size, scratch)
+            if shrink is not None:
+                multiply(parameters, shrink, parameters)
+            np.subtract(parameters, scratch, parameters)
+
+
+class AdamW(Adam):
+    """Adam, with parameters that shrink by ``learning_rate * weight_decay`` of themselves in each step.
+
+    Source: Loshchilov and Hutter 2019, Decoupled Weight Decay Regularization, algorithm 2.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+    ) -> None:
+        super().__init__(network, betas=betas, eps=eps)
+        if not 0 <= weight_decay < math.inf:
+            raise UsageError(f"weight_decay is {weight_decay}; a finite number from 0 is needed")
+        self.weight_decay = weight_decay
+
+    def _shrink(self, learning_rate: float) -> Floats | None:
+        if not self.weight_decay:
+            return None
+        return np.array(1 - learning_rate * self.weight_decay, dtype=np.float32)
+
+
+class RMSprop(_FlatOptimizer):
+    """RMSprop: the gradient divided by the root of its recent mean square.
+
+    Source: Tieleman and Hinton 2012, Neural Networks for Machine Learning, lecture 6.5. The mean square is kept divided
+    by 1 - alpha.
+    """
+
+    def __init__(
+        self, network: Network, *, alpha: float = 0.99, eps: float = 1e-8, eps_inside_root: bool = False
+    ) -> None:
+        """Builds it.
+
+        Args:
+            network: whose vectors it reads and writes.
+            alpha: how much of the mean square is kept in a step, from 0 to below 1.
+            eps: keeps it from dividing by 0.
+            eps_inside_root: True: as TensorFlow and Stable-Baselines3's ``RMSpropTFLike``, the mean square starts at 1
+                and ``eps`` is added before the root. False: as torch, it starts at 0 and ``eps`` is added after.
+        """
+        if not 0 <= alpha < 1:
+            raise UsageError(f"alpha is {alpha}; allowed is from 0 to below 1")
+        _check_positive("eps", eps)
+        super().__init__(network, ("mean_square",), 1 / (1 - alpha) if eps_inside_root else 0.0)
+        self.alpha = alpha
+        self.eps = eps
+        self.eps_inside_root = eps_inside_root
+        self._decay = np.array(alpha, dtype=np.float32)
+
+    def step(self, learning_rate: float) -> None:
+        """Reads the network's ``gradients`` and changes its ``parameters``."""
+        self.num_steps += 1
+        add, multiply, sqrt = np.add, np.multiply, np.sqrt
+        scale = math.sqrt(1 - self.alpha)
+        inside = self.eps_inside_root
+        eps = np.array(self.eps / (1 - self.alpha) if inside else self.eps / scale, dtype=np.float32)
+        size = np.array(learning_rate / scale, dtype=np.float32)
+        for parameters, gradients, scratch, square in self._blocks:
+            multiply(gradients, gradients, scratch)
+            multiply(square, self._decay, square)
+            add(square, scratch, square)
+            if inside:
+                add(square, eps, scratch)
+                sqrt(scratch, scratch)
+            else:
+                sqrt(square, scratch)
+                add(scratch, eps, scratch)
+            np.divide(gradients, scratch, scratch)
+            multiply(scratch, size, scratch)
+            np.subtract(parameters, scratch, parameters)
+        self._network.refresh()
+
+
+def clip_gradient_norm(gradients: Floats, max_norm: float) -> float:
+    """Scales ``gradients`` down in place to the L2 norm ``max_norm`` where theirs is larger; returns the norm before.
+
+    A norm that is not finite is returned as it is: the caller must look at it before the gradients are used.
+
+    Source: Pascanu et al. 2013, On the difficulty of training recurrent neural networks, algorithm 1, with torch's
+    coefficient ``max_norm / (norm + 1e-6)``.
+    """
+    norm = math.sqrt(float(np.dot(gradients, gradients)))
+    coefficient = max_norm / (norm + 1e-6)
+    if 0 < coefficient < 1:  # 0: the norm is infinite
+        np.multiply(gradients, np.float32(coefficient), out=gradients)
+    return norm
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not 0 < value < math.inf:
+        raise UsageError(f"{name} is {value}; a finite number above 0 is needed")

@@ -1,0 +1,250 @@
+"""Any ``torch.nn.Module`` as a network. The only module that imports torch; importing it without torch raises."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop.core.errors import MissingExtraError, UsageError
+
+try:
+    import torch
+except ImportError as error:
+    raise MissingExtraError("TorchNetwork", "torch") from error
+
+Floats = NDArray[np.float32]
+Noise = NDArray[np.int64]
+
+_TRIAL_ROWS = 3
+_TOLERANCE = 1e-3
+"""How far the output for a row may depend on the other rows of its batch, by rounding."""
+_NORMS_OVER_ROWS = (torch.nn.modules.batchnorm._BatchNorm,)
+_DROPOUTS = (torch.nn.modules.dropout._DropoutNd,)
+
+
+class TorchNetwork:
+    """A module that maps ``(batch, input_size)`` float32 to ``(batch, output_size)``, as the protocol ``Network``.
+
+    On the CPU the module's parameters become views of ``parameters``: what is written there is what it computes with.
+    On another device they are views of a flat tensor there, ``refresh`` copies ``parameters`` to it, and outputs and
+    gradients are copied back. Parameters with ``requires_grad=False`` are not among ``parameters`` and stay as they
+    are. Nothing global is set; say ``torch.set_num_threads(1)`` yourself where networks are small.
+    """
+
+    num_masks = 0
+
+    def __init__(self, module: torch.nn.Module, *, input_size: int, output_size: int, device: str = "cpu") -> None:
+        """Takes over ``module``, which is changed in place.
+
+        Args:
+            module: not copied.
+            input_size: how many numbers one input has.
+            output_size: how many numbers one output has.
+            device: ``cpu``, ``cuda``, ``cuda:1``, ...
+
+        Raises:
+            UsageError: the module does not map such inputs to such outputs, has parameters that are not float32 or
+                none that learn, depends on the other rows of a batch or on chance, or there is no such device.
+        """
+        self.module = module
+        self.input_size = input_size
+        self.output_size = output_size
+        self._device = _device(device)
+        _check_submodules(module)
+        _check_types(module)
+        module.to(self._device)
+        _check_trial(module, input_size, output_size, self._device)
+        self._slices: dict[str, slice] = {}
+        self._trained = self._flatten()
+        self._inputs: torch.Tensor | None = None
+        self._outputs: torch.Tensor | None = None
+
+    def _flatten(self) -> list[torch.nn.Parameter]:
+        """Moves the parameters into one flat tensor; returns those that learn."""
+        named = [(name, each) for name, each in self.module.named_parameters() if each.requires_grad]
+        if not named:
+            raise UsageError("the module has no parameter that requires a gradient; there is nothing to learn")
+        self._parameters = np.empty(sum(each.numel() for _, each in named), dtype=np.float32)
+        self._gradients = np.zeros_like(self._parameters)
+        host = torch.from_numpy(self._parameters)
+        self._flat = host if self._is_on_cpu else torch.empty_like(host, device=self._device)
+        self._flat_gradient = torch.from_numpy(self._gradients)
+        start = 0
+        for name, each in named:
+            part = slice(start, start + each.numel())
+            view = self._flat[part].view(each.shape)
+            view.copy_(each.detach())
+            each.data = view
+            self._slices[name] = part
+            start = part.stop
+        if not self._is_on_cpu:
+            host.copy_(self._flat)
+        return [each for _, each in named]
+
+    @property
+    def _is_on_cpu(self) -> bool:
+        return self._device.type == "cpu"
+
+    @property
+    def parameters(self) -> Floats:
+        """The parameters, shape ``(num_parameters,)``; call ``refresh`` after writing to them."""
+        return self._parameters
+
+    @property
+    def gradients(self) -> Floats:
+        """What the last ``backward`` found, shape ``(num_parameters,)``."""
+        return self._gradients
+
+    def layers(self) -> Mapping[str, slice]:
+        """Returns where each parameter lies in ``parameters``, by the module's own names."""
+        return dict(self._slices)
+
+    def refresh(self) -> None:
+        """Copies ``parameters`` to the device; on the CPU there is nothing to copy."""
+        if not self._is_on_cpu:
+            self._flat.copy_(torch.from_numpy(self._parameters))
+
+    def forward(self, inputs: Floats, masks: Noise | None = None) -> Floats:
+        """Returns the outputs, shape ``(batch, output_size)``, and keeps their graph until the next ``forward``."""
+        tensor = self._tensor(inputs, masks).requires_grad_()
+        with torch.enable_grad():
+            outputs: torch.Tensor = self.module(tensor)
+        self._inputs, self._outputs = tensor, outputs
+        return _array(outputs.detach())
+
+    def backward(self, output_gradient: Floats, *, parameters: bool = True, inputs: bool = False) -> Floats | None:
+        """Writes the gradient of the loss into ``gradients``; returns that of the inputs of the last ``forward``."""
+        if self._outputs is None or self._inputs is None:
+            raise UsageError("backward was called without forward; it goes back through what forward computed")
+        wanted = [*(self._trained if parameters else []), *([self._inputs] if inputs else [])]
+        if not wanted:
+            return None
+        given = _as_tensor(output_gradient).to(self._device)
+        found = torch.autograd.grad(
+            self._outputs, wanted, given, retain_graph=True, allow_unused=True, materialize_grads=True
+        )
+        if parameters:
+            self._keep_gradients(found[: len(self._trained)])
+        return _array(found[-1]) if inputs else None
+
+    def _keep_gradients(self, found: tuple[torch.Tensor, ...]) -> None:
+        self._flat_gradient.copy_(torch.cat([each.reshape(-1) for each in found]))
+
+    def predict(self, inputs: Floats, masks: Noise | None = None) -> Floats:
+        """Returns what ``forward`` would; what ``backward`` needs stays as it is."""
+        with torch.inference_mode():
+            return _array(self.module(self._tensor(inputs, masks)))
+
+    def twin(self) -> Self:
+        """Returns a network over a copy of the module."""
+        twin = copy.copy(self)  # not built anew: a subclass may be built from something else
+        twin._inputs = twin._outputs = None
+        twin.module = copy.deepcopy(self.module)
+        twin._slices = {}
+        twin._trained = twin._flatten()
+        twin._parameters[:] = self._parameters
+        twin.refresh()
+        return twin
+
+    def to_config(self) -> dict[str, Any]:
+        """Returns which class the module is of, and its sizes; the module itself is kept by who wrote it."""
+        kind = type(self.module)
+        return {
+            "kind": "torch",
+            "module": f"{kind.__module__}.{kind.__qualname__}",
+            "input_size": self.input_size,
+            "output_size": self.output_size,
+        }
+
+    def _tensor(self, inputs: Floats, masks: Noise | None) -> torch.Tensor:
+        if masks is not None:
+            raise UsageError("dropout masks were given to a TorchNetwork, which has none; leave them out")
+        if inputs.ndim != 2 or inputs.shape[1] != self.input_size or inputs.dtype != np.float32:
+            raise UsageError(
+                f"a network got inputs of shape {inputs.shape} and type {inputs.dtype}; "
+                f"(batch, {self.input_size}) of float32 is needed"
+            )
+        return _as_tensor(inputs).to(self._device)
+
+
+def _as_tensor(array: Floats) -> torch.Tensor:
+    """Returns a tensor that shares memory where torch can."""
+    plain = np.ascontiguousarray(array, dtype=np.float32)
+    return torch.from_numpy(plain if plain.flags.writeable else plain.copy())
+
+
+def _array(tensor: torch.Tensor) -> Floats:
+    result: Floats = tensor.cpu().numpy()
+    return result
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise UsageError(f"torch cannot use the device {name!r} here: {error}. Use device='cpu'") from error
+    if device.type == "meta":
+        raise UsageError("the device 'meta' holds no numbers; use device='cpu'")
+    return device
+
+
+def _check_submodules(module: torch.nn.Module) -> None:
+    """Refuses parts that make a row's output depend on other rows or on chance (F1.1).
+
+    Raises:
+        UsageError: there is one; the message names it.
+    """
+    if not isinstance(module, torch.nn.Module):
+        raise UsageError(f"a {type(module).__name__} is no torch.nn.Module")
+    for name, part in module.named_modules():
+        label = f"{type(part).__name__} {name!r}" if name else type(part).__name__
+        if isinstance(part, _NORMS_OVER_ROWS):
+            raise UsageError(
+                f"the module has the {label}: it normalises over the rows of a batch, so that a row that is acted on "
+                "and the same row when it is learned from get different outputs. Use torch.nn.LayerNorm instead"
+            )
+        if isinstance(part, _DROPOUTS) and part.p > 0 and part.training:
+            raise UsageError(
+                f"the module has the {label}, which drops others when a row is learned from than when it was acted on. "
+                "Call module.eval() to switch it off, or use MLP(dropout=...), which keeps its masks"
+            )
+
+
+def _check_types(module: torch.nn.Module) -> None:
+    types = {str(each.dtype).removeprefix("torch.") for each in module.parameters()}
+    if types - {"float32"}:
+        raise UsageError(f"the module has parameters of {', '.join(sorted(types))}; call module.float() first")
+
+
+def _check_trial(module: torch.nn.Module, input_size: int, output_size: int, device: torch.device) -> None:
+    """Computes some rows twice, and each alone.
+
+    Raises:
+        UsageError: the module refuses the inputs, or the outputs are of another shape or type, differ from one time to
+            the next, or depend on the other rows.
+    """
+    values = np.sin(np.arange(_TRIAL_ROWS * input_size, dtype=np.float32)).reshape(_TRIAL_ROWS, input_size)
+    inputs = torch.from_numpy(values).to(device)
+    with torch.no_grad():
+        try:
+            first, second = module(inputs), module(inputs)
+            alone = torch.cat([module(inputs[index : index + 1]) for index in range(_TRIAL_ROWS)])
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            raise UsageError(f"the module cannot map float32 of shape (batch, {input_size}): {error}") from error
+    wanted = (_TRIAL_ROWS, output_size)
+    if tuple(first.shape) != wanted or first.dtype != torch.float32:
+        raise UsageError(
+            f"the module maps float32 of shape {tuple(inputs.shape)} to {first.dtype} of shape {tuple(first.shape)}; "
+            f"torch.float32 of shape {wanted} is needed"
+        )
+    if not torch.equal(first, second):
+        raise UsageError(
+            "the module gives other outputs for the same inputs; remove what draws numbers (dropout, noise)"
+        )
+    if not torch.allclose(first, alone, rtol=_TOLERANCE, atol=_TOLERANCE):
+        raise UsageError("the module's output for a row depends on the other rows of the batch; rows must be apart")

@@ -1,0 +1,1 @@
+"""Training runs: options, seeds side by side, checkpoints, metrics, and the proof that something was learned."""

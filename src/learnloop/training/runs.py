@@ -1,0 +1,305 @@
+"""A training run: one algorithm, one environment, some seeds, one folder with all that came of it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from learnloop.algorithms.network_policy import NetworkPolicy
+from learnloop.core.clock import now
+from learnloop.core.errors import ConflictError, CorruptError, NotFoundError, UsageError, one_of
+from learnloop.core.ids import new_id
+from learnloop.core.seeding import derive_seed
+from learnloop.envs.registry import evaluation_env
+from learnloop.evaluation.returns import Returns, evaluate_returns
+from learnloop.evaluation.seeds import SeedStatistics, summarise_seeds
+from learnloop.training.options import TrainingOptions
+from learnloop.training.policy_files import read_policy
+from learnloop.training.proof import FROZEN, HELD_OUT_EPISODES, RANDOM, TWIN, TrainingProof, prove_policies
+from learnloop.training.seeds import BEST, FIRST, SeedProcess, SeedTask, train_seed
+from learnloop.training.trainer import Progress, SeedResult, Trainer
+
+RUN_FILE = "run.json"
+FORMAT = "learnloop.run/v1"
+
+Status = Literal["running", "completed", "failed", "interrupted"]
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``run.json`` says."""
+
+    format: str = FORMAT
+    run_id: str
+    options: TrainingOptions
+    seeds: list[int]
+    status: Status
+    error: str | None = None
+    created_at: str
+    own_env: bool = False
+    """Whether the environment was the caller's own object, which no other process can make again."""
+    results: list[SeedResult] = []
+
+
+class TrainedSeed:
+    """What one seed of a run learned.
+
+    Attributes:
+        seed: which one.
+        result: its figures.
+        policy: the best policy, by the evaluations while it trained.
+        first: the policy before its first update.
+    """
+
+    def __init__(self, run: TrainedRun, result: SeedResult) -> None:
+        self.run = run
+        self.seed = result.seed
+        self.result = result
+        self.policy: NetworkPolicy = read_policy(run.seed_folder(result.seed) / BEST)
+        self.first: NetworkPolicy = read_policy(run.seed_folder(result.seed) / FIRST)
+
+    def evaluate(self, num_episodes: int = HELD_OUT_EPISODES) -> Returns:
+        """Returns what the policy earns on episodes that neither trained nor chose it."""
+        return evaluate_returns(
+            self.policy,
+            self.run.env,
+            num_episodes=num_episodes,
+            seed=derive_seed(self.seed, "held-out"),
+            env_kwargs=self.run.record.options.env_kwargs or None,
+        )
+
+    def prove(self, *, on_progress: Callable[[Progress], None] | None = None) -> TrainingProof:
+        """Returns whether it has learned; trains the twin that says so, with the same budget, unless that was done.
+
+        Raises:
+            LearnloopError: as training.
+        """
+        options = msgspec.structs.replace(self.run.record.options, shuffled=True, checkpoint_interval=None)
+        folder = self.run.seed_folder(self.seed) / "twin"
+        task = SeedTask(options=options, seed=derive_seed(self.seed, "twin"), folder=str(folder), resume=True)
+        others = {FROZEN: self.first, RANDOM: self._random()}
+        if options.algorithm != "random":
+            train_seed(task, env=self.run.own_env, on_progress=on_progress)
+            others[TWIN] = read_policy(folder / BEST)
+        return prove_policies(self.policy, others, self.run.env, seed=self.seed, env_kwargs=options.env_kwargs or None)
+
+    def _random(self) -> NetworkPolicy:
+        seed = derive_seed(self.seed, "random")
+        return NetworkPolicy(self.policy.spaces, None, outputs="uniform", learned_by="random", seed=seed)
+
+
+class TrainedRun:
+    """A run that has ended: its seeds, and the best of them.
+
+    Attributes:
+        record: what was asked and what came of it.
+        folder: where all of it is.
+    """
+
+    def __init__(self, folder: Path, record: RunRecord, own_env: Any = None) -> None:
+        self.folder = folder
+        self.record = record
+        self.own_env = own_env
+
+    @property
+    def env(self) -> Any:
+        """What makes the environment: its id, or the caller's own.
+
+        Raises:
+            UsageError: it was the caller's own, and this process does not have it.
+        """
+        if self.own_env is None and self.record.own_env:
+            raise UsageError(
+                f"run {self.record.run_id} was trained in an environment of the caller's own "
+                f"({self.record.options.env}); hand it over again with env="
+            )
+        return evaluation_env(self.record.options.env if self.own_env is None else self.own_env)
+
+    def seed_folder(self, seed: int) -> Path:
+        """Returns where the files of ``seed`` are."""
+        return self.folder / f"seed-{seed}"
+
+    @property
+    def seeds(self) -> list[TrainedSeed]:
+        """What each seed learned, in their order."""
+        return [TrainedSeed(self, result) for result in self.record.results]
+
+    @property
+    def best(self) -> TrainedSeed:
+        """The seed whose best policy earned most in the evaluations while it trained."""
+        return TrainedSeed(self, max(self.record.results, key=lambda result: result.best_return))
+
+    def evaluate(self, num_episodes: int = HELD_OUT_EPISODES) -> RunEvaluation:
+        """Returns what the policy of each seed earns on held-out episodes, and what that says of the algorithm."""
+        returns = [seed.evaluate(num_episodes) for seed in self.seeds]
+        means = [each.mean for each in returns]
+        return RunEvaluation(
+            num_episodes=num_episodes,
+            seeds=[result.seed for result in self.record.results],
+            means=means,
+            summary=summarise_seeds(means),
+        )
+
+
+class RunEvaluation(msgspec.Struct, frozen=True, kw_only=True):
+    """Held-out returns of a run."""
+
+    num_episodes: int
+    """Of each seed."""
+    seeds: list[int]
+    means: list[float]
+    """The mean return of each seed's best policy."""
+    summary: SeedStatistics
+    """Over seeds."""
+
+
+def start_run(
+    runs: Path,
+    options: TrainingOptions,
+    seeds: Sequence[int],
+    *,
+    env: Any = None,
+    jobs: int | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> TrainedRun:
+    """Trains each of ``seeds`` and returns the run, in a folder of its own under ``runs``.
+
+    Several seeds of an environment with an id train in processes of their own, side by side; others in turn.
+
+    Args:
+        runs: the folder of all runs.
+        options: what to train.
+        seeds: which ones.
+        env: the environment where it is the caller's own object and not an id.
+        jobs: how many at once; None: as many as there are processors.
+        on_progress: called about twice a second for each seed.
+
+    Raises:
+        LearnloopError: what the first seed that failed raised; the others are stopped.
+        UsageError: no seeds, or one twice.
+    """
+    if not seeds or len(set(seeds)) != len(seeds):
+        raise UsageError(f"the seeds are {list(seeds)}; at least one is needed, each of them once")
+    record = RunRecord(
+        run_id=new_id(),
+        options=options,
+        seeds=list(seeds),
+        status="running",
+        created_at=now().isoformat(),
+        own_env=env is not None,
+    )
+    Trainer(options, seeds[0], env=env).close()  # what does not fit is told before anything is written
+    return _train(runs / record.run_id, record, env, jobs, on_progress, resume=False)
+
+
+def resume_run(
+    runs: Path,
+    run_id: str,
+    *,
+    env: Any = None,
+    jobs: int | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> TrainedRun:
+    """Goes on with a run that was interrupted, from the newest checkpoint of each seed, and returns it.
+
+    Raises:
+        NotFoundError: there is no such run.
+        ConflictError: it has completed.
+        UsageError: its environment is the caller's own and was not handed over.
+    """
+    run = load_run(runs, run_id)
+    if run.record.status == "completed":
+        raise ConflictError(f"run {run.record.run_id} has completed; start another one")
+    if run.record.own_env and env is None:
+        raise UsageError(f"run {run.record.run_id} needs its environment again; hand it over with env=")
+    return _train(run.folder, run.record, env, jobs, on_progress, resume=True)
+
+
+def load_run(runs: Path, run_id: str, *, env: Any = None) -> TrainedRun:
+    """Returns the run ``run_id``, or the newest one for ``latest``.
+
+    Raises:
+        NotFoundError: there is none.
+        CorruptError: its record cannot be read.
+    """
+    known = sorted(each.name for each in runs.iterdir() if (each / RUN_FILE).is_file()) if runs.is_dir() else []
+    found = known[-1] if run_id == "latest" and known else run_id
+    if found not in known:
+        raise NotFoundError(f"there is no run {run_id!r} in {runs}; there are {one_of(known)}")
+    path = runs / found / RUN_FILE
+    try:
+        record = msgspec.json.decode(path.read_bytes(), type=RunRecord)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise CorruptError(f"{path} cannot be read: {error}") from error
+    return TrainedRun(path.parent, record, env)
+
+
+def _train(
+    folder: Path,
+    record: RunRecord,
+    env: Any,
+    jobs: int | None,
+    on_progress: Callable[[Progress], None] | None,
+    *,
+    resume: bool,
+) -> TrainedRun:
+    run = TrainedRun(folder, record, env)
+    tasks = [
+        SeedTask(options=record.options, seed=seed, folder=str(run.seed_folder(seed)), resume=resume)
+        for seed in record.seeds
+    ]
+    _write(folder, msgspec.structs.replace(record, status="running", error=None))
+    try:
+        if env is not None or len(tasks) == 1:
+            results = [train_seed(task, env=env, on_progress=on_progress) for task in tasks]
+        else:
+            results = _in_processes(tasks, jobs or os.cpu_count() or 1, on_progress)
+    except BaseException as error:
+        status: Status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        _write(folder, msgspec.structs.replace(record, status=status, error=str(error) or type(error).__name__))
+        raise
+    run.record = msgspec.structs.replace(record, status="completed", error=None, results=results)
+    _write(folder, run.record)
+    return run
+
+
+def _in_processes(
+    tasks: Sequence[SeedTask], jobs: int, on_progress: Callable[[Progress], None] | None
+) -> list[SeedResult]:
+    """Returns the results of ``tasks`` in their order; when one fails, the others are stopped."""
+    running: list[SeedProcess] = []
+    lock = threading.Lock()
+    stopping = threading.Event()
+
+    def train(task: SeedTask) -> SeedResult:
+        with lock:
+            if stopping.is_set():
+                raise ConflictError(f"seed {task.seed} was not started: another one failed")
+            process = SeedProcess(task)
+            running.append(process)
+        return process.run(on_progress)
+
+    with ThreadPoolExecutor(max_workers=min(jobs, len(tasks))) as pool:
+        futures = [pool.submit(train, task) for task in tasks]
+        try:
+            for future in as_completed(futures):
+                future.result()
+        except BaseException:
+            with lock:
+                stopping.set()
+                for process in running:
+                    process.stop()
+            raise
+    return [future.result() for future in futures]
+
+
+def _write(folder: Path, record: RunRecord) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    part = folder / f".{RUN_FILE}.part"
+    part.write_bytes(msgspec.json.format(msgspec.json.encode(record)))
+    part.replace(folder / RUN_FILE)

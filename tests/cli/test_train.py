@@ -1,0 +1,84 @@
+"""``learnloop train`` and ``learnloop eval`` on what it made."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+
+from learnloop.cli.main import run
+from learnloop.cli.train import parse_assignments
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LEARNLOOP_HOME", raising=False)
+    monkeypatch.delenv("LEARNLOOP_DATABASE", raising=False)
+
+
+def test_train_register_and_eval(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    arguments = ["train", "--env", "cartpole", "--steps", "20000", "--set", "preset=many-envs", "--register", "cart"]
+    assert run([*arguments, "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert found["schema"] == "learnloop.train/v1"
+    assert found["run"]["status"] == "completed"
+    assert found["evaluation"]["means"][0] > 400
+    assert found["version"]["policy"] == "cart"
+    assert run(["eval", "cart", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["comparison"]["mean"] > 400
+    assert run(["policy", "list"]) == 0
+    assert "cart@1" in capfd.readouterr().out
+
+
+def test_the_table_shows_each_seed(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", "--agent", "random", "--episodes", "5", "--seeds", "2"]) == 0  # the seed's own option
+    out = capfd.readouterr().out
+    assert "held-out return" in out
+    assert "over 2 seeds" in out
+    assert "too few for an interval" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--algorithm", "pppo"], 2, "did you mean 'ppo'"),
+        (["--env", "CartPole-v99"], 3, "did you mean"),
+        (["--set", "gamma"], 2, "KEY=VALUE"),
+        (["--set", "gamma=1.2"], 2, "gamma is 1.2"),
+        (["--set", "gamma=0.9", "--set", "gamma=0.8"], 2, "set twice"),
+        (["--steps", "0"], 2, "0"),
+        (["--resume", "latest"], 3, "no run 'latest'"),
+        (["--algorithm", "dqn", "--env", "Pendulum-v1"], 2, "discrete"),
+        (["--device", "quantum", "--steps", "100"], 2, "quantum"),
+    ],
+)
+def test_a_wrong_call_is_told(
+    arguments: list[str], code: int, words: str, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run(["train", *arguments]) == code
+    captured = capfd.readouterr()
+    assert words in captured.err
+    assert captured.out == ""
+
+
+def test_what_did_not_learn_exits_with_seven(capfd: pytest.CaptureFixture[str]) -> None:
+    arguments = ["train", "--steps", "256", "--set", "learning_rate=0", "--register", "nothing"]
+    assert run(arguments) == 7
+    assert "no_signal" in capfd.readouterr().err
+
+
+def test_resuming(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", "--algorithm", "random", "--steps", "300", "--json"]) == 0
+    name = json.loads(capfd.readouterr().out)["run"]["run_id"]
+    assert run(["train", "--resume", name]) == 5
+    assert "has completed" in capfd.readouterr().err
+
+
+def test_values_of_set() -> None:
+    found = parse_assignments(("a=1", "b=lin_0.1", "c=[64,64]", 'd={"type":"linear"}', "e=True", "f=None", "g=x=y"))
+    assert found == {"a": 1, "b": "lin_0.1", "c": [64, 64], "d": {"type": "linear"}, "e": True, "f": None, "g": "x=y"}
+    with pytest.raises(click.BadParameter):
+        parse_assignments(("=1",))

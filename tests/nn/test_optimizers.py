@@ -1,0 +1,171 @@
+"""Optimisers against torch.optim, step by step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from learnloop.core.errors import UsageError
+from learnloop.nn import optimizers
+from learnloop.nn.mlp import MLP, Head, MLPConfig
+from learnloop.nn.optimizers import Adam, AdamW, Optimizer, RMSprop, clip_gradient_norm
+
+
+def network_of(num_inputs: int = 20) -> MLP:
+    return MLP(MLPConfig(input_size=num_inputs, hidden=(9,), heads=(Head(name="q", size=2),)), 1)
+
+
+def tf_like_rms_prop(parameter: torch.Tensor, alpha: float, eps: float) -> Callable[[torch.Tensor, float], None]:
+    """TensorFlow's rule, in float64 and by its definition: the mean square starts at 1, epsilon is under the root."""
+    square = torch.ones_like(parameter)
+
+    def step(gradient: torch.Tensor, learning_rate: float) -> None:
+        square.mul_(alpha).add_(gradient**2 * (1 - alpha))
+        parameter.sub_(learning_rate * gradient / torch.sqrt(square + eps))
+
+    return step
+
+
+CASES: dict[str, tuple[Callable[[MLP], Optimizer], Callable[[Any], torch.optim.Optimizer] | None]] = {
+    "adam": (Adam, lambda p: torch.optim.Adam(p)),
+    "adam with others": (
+        lambda n: Adam(n, betas=(0.5, 0.99), eps=1e-3),
+        lambda p: torch.optim.Adam(p, betas=(0.5, 0.99), eps=1e-3),
+    ),
+    "adamw": (AdamW, lambda p: torch.optim.AdamW(p)),
+    "adamw with others": (
+        lambda n: AdamW(n, weight_decay=0.3, eps=1e-5),
+        lambda p: torch.optim.AdamW(p, weight_decay=0.3, eps=1e-5),
+    ),
+    "adamw without decay": (lambda n: AdamW(n, weight_decay=0), lambda p: torch.optim.AdamW(p, weight_decay=0)),
+    "rmsprop": (RMSprop, lambda p: torch.optim.RMSprop(p)),
+    "rmsprop with others": (
+        lambda n: RMSprop(n, alpha=0.9, eps=1e-2),
+        lambda p: torch.optim.RMSprop(p, alpha=0.9, eps=1e-2),
+    ),
+    "rmsprop with epsilon inside": (lambda n: RMSprop(n, alpha=0.95, eps=1e-3, eps_inside_root=True), None),
+}
+
+
+@pytest.mark.parametrize("block", [7, 32768])
+@pytest.mark.parametrize("case", CASES)
+def test_two_hundred_steps_are_those_of_torch(case: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients of all sizes, some zero; a learning rate that changes."""
+    monkeypatch.setattr(optimizers, "BLOCK", block)
+    make, make_torch = CASES[case]
+    network = network_of()
+    optimizer = make(network)
+    expected = torch.tensor(network.parameters, dtype=torch.float64, requires_grad=True)
+    peer = make_torch([expected]) if make_torch else None
+    rule = None if peer else tf_like_rms_prop(expected.detach(), 0.95, 1e-3)
+    rng = np.random.default_rng(0)
+    sizes = 10.0 ** rng.integers(-4, 3, network.parameters.size)
+    sizes[::10] = 0
+    for number in range(200):
+        network.gradients[:] = rng.standard_normal(network.parameters.size) * sizes
+        learning_rate = 1e-2 / (1 + number / 50)
+        optimizer.step(learning_rate)
+        gradient = torch.tensor(network.gradients, dtype=torch.float64)
+        if peer:
+            peer.param_groups[0]["lr"] = learning_rate
+            expected.grad = gradient
+            peer.step()
+        elif rule:
+            rule(gradient, learning_rate)
+    assert np.abs(network.parameters - network_of().parameters).max() > 1e-2
+    np.testing.assert_allclose(network.parameters, expected.detach().numpy(), rtol=1e-5, atol=5e-6)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_goes_on_from_a_state_bit_for_bit(case: str) -> None:
+    make, _ = CASES[case]
+    network = network_of()
+    optimizer = make(network)
+    rng = np.random.default_rng(0)
+    gradients = rng.standard_normal((10, network.parameters.size)).astype(np.float32)
+    for gradient in gradients[:5]:
+        network.gradients[:] = gradient
+        optimizer.step(1e-3)
+    resumed = network.twin()
+    again = make(resumed)
+    again.restore({name: value.copy() for name, value in optimizer.state().items()})
+    for gradient in gradients[5:]:
+        for each, steps in ((network, optimizer), (resumed, again)):
+            each.gradients[:] = gradient
+            steps.step(1e-3)
+    assert network.parameters.tobytes() == resumed.parameters.tobytes()
+
+
+def test_the_state_is_arrays() -> None:
+    state = Adam(network_of()).state()
+    assert set(state) == {"first_moment", "second_moment", "num_steps"}
+    assert state["num_steps"].dtype == np.int64
+    assert set(RMSprop(network_of()).state()) == {"mean_square", "num_steps"}
+
+
+def test_a_state_that_does_not_fit() -> None:
+    state = Adam(network_of()).state()
+    with pytest.raises(ValueError, match="first_moment"):
+        Adam(network_of(21)).restore(state)
+    with pytest.raises(ValueError, match="mean_square"):
+        RMSprop(network_of()).restore(state)
+
+
+def test_a_step_calls_refresh() -> None:
+    """A network on another device learns of its new parameters."""
+
+    class Counting(MLP):
+        num_refreshed = 0
+
+        def refresh(self) -> None:
+            self.num_refreshed += 1
+
+    for make, _ in CASES.values():
+        network = Counting(network_of().config)
+        make(network).step(1e-3)
+        assert network.num_refreshed == 1
+
+
+def test_gradients_that_are_not_finite_are_not_hidden() -> None:
+    for make, _ in CASES.values():
+        network = network_of()
+        network.gradients[3] = np.nan
+        make(network).step(1e-3)
+        assert np.isnan(network.parameters).tolist() == [index == 3 for index in range(network.parameters.size)]
+
+
+@pytest.mark.parametrize("max_norm", [0.5, 5.0, 1e3, math.inf])
+def test_clipping_is_that_of_torch(max_norm: float) -> None:
+    gradients = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
+    parameter = torch.zeros(1000, requires_grad=True)
+    parameter.grad = torch.tensor(gradients)
+    expected = torch.nn.utils.clip_grad_norm_([parameter], max_norm)
+    assert clip_gradient_norm(gradients, max_norm) == pytest.approx(float(expected), rel=1e-5)
+    np.testing.assert_allclose(gradients, parameter.grad.numpy(), rtol=1e-5)
+
+
+def test_clipping_returns_a_norm_that_is_not_finite() -> None:
+    assert math.isnan(clip_gradient_norm(np.array([1, np.nan], dtype=np.float32), 0.5))
+    assert clip_gradient_norm(np.array([1, np.inf], dtype=np.float32), 0.5) == math.inf
+    assert clip_gradient_norm(np.zeros(3, dtype=np.float32), 0.5) == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda n: Adam(n, betas=(0.9, 1.0)), "betas"),
+        (lambda n: Adam(n, betas=(-0.1, 0.9)), "betas"),
+        (lambda n: Adam(n, eps=0), "eps is 0"),
+        (lambda n: AdamW(n, weight_decay=-1), "weight_decay is -1"),
+        (lambda n: RMSprop(n, alpha=1), "alpha is 1"),
+        (lambda n: RMSprop(n, eps=math.nan), "eps is nan"),
+    ],
+)
+def test_settings_without_a_meaning(make: Callable[[MLP], Optimizer], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make(network_of())
