@@ -3,13 +3,18 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test lint bench docs system clean
+.PHONY: demo test nightly lint bench docs system clean
 
 demo: .venv/core.stamp
 	$(BIN)/learnloop demo
 
 test: system lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# The long form: learning tables, a few minutes each; needs a C++ compiler or wheels for Box2D.
+nightly: .venv/test.stamp
+	$(PIP) install -c constraints.txt -e ".[nightly]"
+	$(BIN)/python -m pytest -m nightly -n 1 --dist load tests/nightly
 
 lint: .venv/test.stamp
 	$(BIN)/ruff check .

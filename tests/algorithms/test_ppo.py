@@ -130,10 +130,12 @@ def test_minibatches_of_any_size(lanes: int, batch_size: int) -> None:
     assert np.isfinite(algorithm.network.parameters).all()
 
 
-def test_each_epoch_goes_through_each_transition_once() -> None:
+@pytest.mark.parametrize("limit", [0, 1 << 20])
+def test_each_epoch_goes_through_each_transition_once(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     algorithm = make(n_steps=43, num_lanes=3, batch_size=64)
     batch = random_batch(algorithm, 129)
-    parts = algorithm._minibatches(batch)
+    monkeypatch.setattr("learnloop.algorithms.ppo.SHUFFLED_BYTES", limit)
+    parts = list(algorithm._minibatches(batch))
     assert [part.size for part in parts] == [64, 65]  # one transition alone has no spread to be normalised by
     joined = np.concatenate([part.observations for part in parts])
     np.testing.assert_array_equal(np.sort(joined, axis=0), np.sort(batch.observations, axis=0))

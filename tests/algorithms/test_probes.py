@@ -9,7 +9,9 @@ import pytest
 
 from learnloop.algorithms.algorithm import Algorithm
 from learnloop.algorithms.building import build_algorithm, configure
+from learnloop.algorithms.dqn import DQN
 from learnloop.algorithms.on_policy import OnPolicyAlgorithm
+from learnloop.algorithms.sac import SAC
 from learnloop.envs import make_stream
 from learnloop.testing.probes import GAMMA, PROBES, Judged, check_probe
 
@@ -64,10 +66,81 @@ def test_actor_critics_with_continuous_actions(name: str, probe: str) -> None:
     check_probe(probe, "actor-critic", judged_actor_critic(algorithm, continuous=True), continuous=True)
 
 
+OFF_POLICY: dict[str, Any] = {
+    "net_arch": (32,),
+    "learning_starts": 100,
+    "batch_size": 64,
+    "buffer_size": 5_000,
+    "train_freq": 2,
+    "learning_rate": "lin_0.01",
+}
+DQN_FORMS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "double": {"double": True},
+    "duelling": {"duelling": True},
+    "prioritised": {"prioritised": True},
+}
+TEMPERATURE = 0.5
+"""High enough for the worse observations to be seen now and then."""
+CONTINUOUS_TEMPERATURE = 0.2
+
+
+@pytest.mark.parametrize("probe", PROBES)
+@pytest.mark.parametrize("form", DQN_FORMS)
+def test_dqn(form: str, probe: str) -> None:
+    """F0.3, F2.2: Q of each action is what is known, in each form."""
+    options = {
+        **OFF_POLICY,
+        **DQN_FORMS[form],
+        "target_update_interval": 50,
+        "exploration_final_eps": 0.5,
+        "exploration_fraction": 0.5,
+    }
+    algorithm = learn("dqn", PROBES[probe].env_id("q"), options, steps=6_000, lanes=2)
+    assert isinstance(algorithm, DQN)
+    judged = Judged(action_values=lambda observation: algorithm.action_values(observation[None])[0])
+    check_probe(probe, "q", judged)
+
+
+@pytest.mark.parametrize("probe", PROBES)
+def test_sac_with_discrete_actions(probe: str) -> None:
+    """F0.3, F2.2: the soft value at its temperature, and the policy that belongs to it."""
+    options = {**OFF_POLICY, "ent_coef": TEMPERATURE, "tau": 0.05}
+    algorithm = learn("sac", PROBES[probe].env_id("soft-q"), options, steps=6_000, lanes=2)
+    assert isinstance(algorithm, SAC)
+    judged = Judged(
+        value=lambda observation: float(algorithm.value(observation[None])[0]),
+        action_values=lambda observation: algorithm.action_values(observation[None])[0],
+        action_probabilities=algorithm.policy().probabilities,
+    )
+    check_probe(probe, "soft-q", judged, temperature=TEMPERATURE)
+
+
+@pytest.mark.parametrize("probe", PROBES)
+def test_sac_with_continuous_actions(probe: str) -> None:
+    """F2.2: as above; the policy's mode is the best action."""
+    options = {**OFF_POLICY, "ent_coef": CONTINUOUS_TEMPERATURE, "tau": 0.05, "learning_rate": "lin_0.005"}
+    env = PROBES[probe].env_id("soft-q", continuous=True)
+    algorithm = learn("sac", env, options, steps=8_000, lanes=2)
+    assert isinstance(algorithm, SAC)
+
+    def value(observation: Any) -> float:
+        return float(np.mean(algorithm.value(np.repeat(observation[None], 2_000, axis=0))))
+
+    judged = Judged(
+        value=value,
+        action=algorithm.policy().act,
+        action_value=lambda observation, action: float(algorithm.action_values(observation[None], action[None])[0]),
+    )
+    check_probe(probe, "soft-q", judged, temperature=CONTINUOUS_TEMPERATURE, continuous=True)
+
+
 IDENTITY = [
     ("ppo", "learnloop/Identity-v0", {}, 3_000),
     ("a2c", "learnloop/Identity-v0", {}, 3_000),
     ("ppo", "learnloop/IdentityMultiDiscrete-v0", {}, 6_000),
+    ("dqn", "learnloop/Identity-v0", {"target_update_interval": 100, "exploration_fraction": 0.3}, 4_000),
+    ("sac", "learnloop/Identity-v0", {"ent_coef": 0.05}, 3_000),
 ]
 
 
@@ -77,7 +150,8 @@ def test_the_identity_environment(name: str, env: str, options: dict[str, Any], 
     """At least 90 of 100 within 3,000 steps: Stable-Baselines3's tests/test_identity.py."""
     from learnloop.evaluation.returns import evaluate_returns
 
-    algorithm = learn(name, env, {**ON_POLICY[name], **options}, steps=steps, lanes=8, seed=seed)
+    start = ON_POLICY.get(name, OFF_POLICY)
+    algorithm = learn(name, env, {**start, **options}, steps=steps, lanes=8 if name in ON_POLICY else 2, seed=seed)
     found = evaluate_returns(algorithm.policy(), env, num_episodes=20, seed=seed)
     assert found.mean >= 90, found
     assert np.isfinite(found.std)

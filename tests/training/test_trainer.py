@@ -147,7 +147,7 @@ def test_a_reward_that_is_not_finite_is_named() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "env", "words"),
     [
-        ("sac", "learnloop/BestActionContinuous-v0", None),
+        ("sac", "learnloop/ActionRewardContinuous-v0", None),
         ("dqn", "Pendulum-v1", "discrete"),
         ("ppo", "CartPole-v1", None),
     ],

@@ -11,7 +11,9 @@ import msgspec
 from learnloop.algorithms.a2c import A2C, A2CConfig
 from learnloop.algorithms.algorithm import Algorithm
 from learnloop.algorithms.algorithm_config import AlgorithmConfig
+from learnloop.algorithms.dqn import DQN, DQNConfig
 from learnloop.algorithms.ppo import PPO, PPOConfig
+from learnloop.algorithms.sac import SAC, SACConfig
 from learnloop.algorithms.uniform import Random, RandomConfig
 from learnloop.core.errors import UsageError, one_of
 from learnloop.core.spaces import Spaces
@@ -25,7 +27,9 @@ class _Entry(NamedTuple):
 
 ALGORITHMS: Mapping[str, _Entry] = {
     "ppo": _Entry(PPOConfig, PPO),
+    "dqn": _Entry(DQNConfig, DQN),
     "a2c": _Entry(A2CConfig, A2C),
+    "sac": _Entry(SACConfig, SAC),
     "random": _Entry(RandomConfig, Random),
 }
 """Name -> the config and the class of each sequential algorithm."""

@@ -177,7 +177,7 @@ class DQN(OffPolicyAlgorithm):
         outputs = self.network.predict(observations)
         self._check_outputs(outputs)
         values = outputs[:, 1:] if self.config.duelling else outputs  # V is the same for all actions
-        actions: Actions = (values if masks is None else np.where(masks, values, -np.inf)).argmax(axis=1)
+        actions: Actions = _allowed(values, masks).argmax(axis=1)
         return actions
 
     # Recording ---------------------------------------------------------------------------------------------------
@@ -360,10 +360,5 @@ class DQN(OffPolicyAlgorithm):
 
 
 def _allowed(values: Floats, masks: Masks | None) -> Floats:
-    """Returns ``values``, minus infinity where not allowed; a row that allows nothing is left as it is.
-
-    Such rows are observations after which nothing is chosen.
-    """
-    if masks is None:
-        return values
-    return np.where(masks | ~masks.any(axis=1, keepdims=True), values, np.float32(-np.inf))
+    """Returns ``values``, minus infinity where not allowed."""
+    return values if masks is None else np.where(masks, values, np.float32(-np.inf))

@@ -96,7 +96,7 @@ class NStepLanes:
     def state(self) -> dict[str, NDArray[Any]]:
         """Returns a copy of what waits."""
         found = {name: getattr(self, f"_{name}").copy() for name in _ARRAYS}
-        return {**found, "time": np.array(self._time, dtype=np.int64)}
+        return {**found, "time": np.array([self._time])}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Goes on from ``state``.
@@ -109,7 +109,7 @@ class NStepLanes:
             if state[name].shape != own.shape:
                 raise ValueError(f"waiting {name} have shape {state[name].shape}, not {own.shape}")
             own[...] = state[name]
-        self._time = int(state["time"])
+        self._time = int(state["time"].item())
 
 
 class NStepEpisode:

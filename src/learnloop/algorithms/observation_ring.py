@@ -114,7 +114,7 @@ class ObservationRing:
         """Returns a copy of the observations from the number ``oldest`` on."""
         numbers = np.arange(oldest, self.num_added)
         places = numbers % self.capacity
-        found = {"observations": self._rows[places], "num_observations": np.array(self.num_added, dtype=np.int64)}
+        found = {"observations": self._rows[places], "num_observations": np.array([self.num_added])}
         if self._masks is not None:
             found["masks"] = self._masks[places]
         return found
@@ -126,7 +126,7 @@ class ObservationRing:
             ValueError: it does not fit.
         """
         rows, masks = state["observations"], state.get("masks")
-        num_added = int(state["num_observations"])
+        num_added = int(state["num_observations"].item())
         if rows.shape[1:] != self._rows.shape[1:] or rows.dtype != self._rows.dtype or len(rows) > self.capacity:
             raise ValueError(
                 f"observations of shape {rows.shape} and type {rows.dtype}, not at most {self._rows.shape} of "
@@ -152,9 +152,9 @@ def _allocate(shape: tuple[int, int], dtype: Precision, folder: Path | None) -> 
         return np.zeros(shape, dtype=dtype)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - the map keeps it open
-        _reserve(file.fileno(), shape[0] * shape[1] * np.dtype(dtype).itemsize)
-        return np.asarray(np.memmap(file, dtype=dtype, mode="w+", shape=shape))
+        with tempfile.TemporaryFile(dir=folder) as file:  # the map holds on to it
+            _reserve(file.fileno(), shape[0] * shape[1] * np.dtype(dtype).itemsize)
+            return np.asarray(np.memmap(file, dtype=dtype, mode="w+", shape=shape))
     except OSError as error:
         raise StoreError(f"the replay's observations cannot be kept in {folder}: {error.strerror or error}") from error
 

@@ -29,7 +29,7 @@ from learnloop.core.stepping import Actions, LaneStep, Masks
 from learnloop.nn.distributions import Evaluation, make_distribution
 from learnloop.nn.mlp import MLP, Head, MLPConfig
 from learnloop.nn.network import Network
-from learnloop.nn.optimizers import Adam, Optimizer, clip_gradient_norm
+from learnloop.nn.optimizers import Adam, Optimizer, clip_coefficient, gradient_norm
 
 Floats = NDArray[np.float32]
 
@@ -360,11 +360,10 @@ class OnPolicyAlgorithm(Algorithm):
         if not math.isfinite(loss):
             raise DivergedError(f"the loss of update {number} is {loss}; the parameters are those before it")
         self.network.backward(gradient)
-        limit = self.config.max_grad_norm
-        norm = clip_gradient_norm(self.network.gradients, math.inf if limit is None else limit)
+        norm = gradient_norm(self.network.gradients)
         if not math.isfinite(norm):
             raise DivergedError(f"the gradient of update {number} has norm {norm}; the parameters are those before it")
-        self.optimizer.step(learning_rate)
+        self.optimizer.step(learning_rate, clip_coefficient(norm, self.config.max_grad_norm))
         self.num_updates = number
         self.metrics.add("train/gradient_norm", norm)
 

@@ -7,6 +7,7 @@ Source: Schulman et al. 2017, Proximal Policy Optimization Algorithms; the detai
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,9 @@ from learnloop.algorithms.schedules import Schedule, check_schedule, value_at
 from learnloop.core.errors import UsageError
 
 Floats = NDArray[np.float32]
+
+SHUFFLED_BYTES = 1 << 20
+"""A rollout with larger observations is not shuffled as a whole; each minibatch is gathered when its turn comes."""
 
 
 class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="ppo"):
@@ -78,17 +82,23 @@ class PPO(OnPolicyAlgorithm):
                     return
                 self._step(gradient, loss, learning_rate)
 
-    def _minibatches(self, batch: Batch) -> list[Batch]:
-        """Returns ``batch`` in random parts; the whole of it, in its order, where it is one part anyhow."""
+    def _minibatches(self, batch: Batch) -> Iterator[Batch]:
+        """Yields ``batch`` in random parts; the whole of it, in its order, where it is one part anyhow."""
         size = self.config.batch_size
         if batch.size <= size:
-            return [batch]
+            yield batch
+            return
         order = self._rng.permutation(batch.size)
+        starts = list(range(0, batch.size, size))
+        if batch.size - starts[-1] == 1 and self.config.normalize_advantage:  # one advantage cannot be normalised
+            starts.pop()
+        if batch.observations.nbytes > SHUFFLED_BYTES:
+            for start, end in zip(starts, [*starts[1:], batch.size], strict=True):
+                yield batch.rows(order[start:end])  # what is learned from next comes into the cache with it
+            return
         shuffled = batch.rows(order)
-        parts = [shuffled.rows(slice(start, start + size)) for start in range(0, batch.size, size)]
-        if parts[-1].size == 1 and self.config.normalize_advantage:  # one advantage cannot be normalised
-            parts[-2:] = [shuffled.rows(slice((len(parts) - 2) * size, None))]
-        return parts
+        for start, end in zip(starts, [*starts[1:], batch.size], strict=True):
+            yield shuffled.rows(slice(start, end))
 
     def _loss(self, batch: Batch, clip_range: float, clip_range_vf: float | None) -> tuple[Floats, float, float]:
         """Returns the gradient of the loss with respect to the outputs, the loss, and how far the policy moved.

@@ -202,8 +202,11 @@ class ReplayBuffer:
 
         Args:
             observations: encoded.
-            masks: which choices are allowed in them, shape ``(batch, num_choices)``; None: all.
+            masks: which choices are allowed in them, shape ``(batch, num_choices)``; None: all. One that allows none,
+                as nothing is chosen there, is kept as one that allows all.
         """
+        if masks is not None:
+            masks = masks | ~masks.any(axis=1, keepdims=True)
         first = self._ring.add(observations, masks)
         lost = self._ring.oldest
         if lost:
@@ -359,7 +362,7 @@ class ReplayBuffer:
         if len(rows):
             oldest_needed = min(oldest_needed, int(self._first[rows].min()))
         found = {name: getattr(self, f"_{name}")[rows] for name in _COLUMNS}
-        found["num_added"] = np.array(self.num_added, dtype=np.int64)
+        found["num_added"] = np.array([self.num_added])
         return {**found, **self._ring.state(max(self._ring.oldest, oldest_needed))}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
@@ -371,7 +374,7 @@ class ReplayBuffer:
         try:
             self._check_state(state)
             self._ring.restore(state)
-            count, num_added = len(state["first"]), int(state["num_added"])
+            count, num_added = len(state["first"]), int(state["num_added"].item())
             rows = np.arange(num_added - count, num_added) % self.capacity
             for name in _COLUMNS:
                 getattr(self, f"_{name}")[rows] = state[name]
@@ -397,7 +400,7 @@ class ReplayBuffer:
         self.restore(read_replay(folder))
 
     def _check_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        count, num_added = len(state["first"]), int(state["num_added"])
+        count, num_added = len(state["first"]), int(state["num_added"].item())
         if not 0 <= count <= min(self.capacity, num_added):
             raise ValueError(f"{count} transitions of {num_added} for a capacity of {self.capacity}")
         for name in _COLUMNS:
@@ -407,7 +410,7 @@ class ReplayBuffer:
                 raise ValueError(f"{name} has shape {found.shape} and type {found.dtype}")
         if not (np.isfinite(state["rewards"]).all() and np.isfinite(state["discounts"]).all()):
             raise ValueError("rewards or discounts are not finite")
-        newest = int(state["num_observations"])
+        newest = int(state["num_observations"].item())
         for name in ("first", "following"):
             numbers = state[name]
             if count and not newest - len(state["observations"]) <= numbers.min() <= numbers.max() < newest:

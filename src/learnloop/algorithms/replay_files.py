@@ -69,7 +69,7 @@ def _digest(tensors: Mapping[str, NDArray[Any]]) -> str:
     for name in sorted(tensors):
         value = tensors[name]
         digest.update(f"{name} {value.dtype.str} {value.shape}\n".encode())
-        digest.update(value.reshape(-1).view(np.uint8))
+        digest.update(value.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 _GROUP = Path("/sys/fs/cgroup")
 

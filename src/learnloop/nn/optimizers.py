@@ -25,8 +25,14 @@ BLOCK = 32768
 class Optimizer(Protocol):
     """Moves the parameters of a network against their gradients."""
 
-    def step(self, learning_rate: float) -> None:
-        """Reads the network's ``gradients`` and changes its ``parameters``."""
+    def step(self, learning_rate: float, gradient_scale: float = 1.0) -> None:
+        """Reads the network's ``gradients`` and changes its ``parameters``.
+
+        Args:
+            learning_rate: of this step.
+            gradient_scale: gradients are multiplied with it in place first, while they are in the cache anyhow: what
+                ``clip_coefficient`` returns.
+        """
         ...
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -100,7 +106,7 @@ class Adam(_FlatOptimizer):
         self.eps = eps
         self._decays = np.array(betas[0], dtype=np.float32), np.array(betas[1], dtype=np.float32)
 
-    def step(self, learning_rate: float) -> None:
+    def step(self, learning_rate: float, gradient_scale: float = 1.0) -> None:
         """Reads the network's ``gradients`` and changes its ``parameters``.
 
         With m and v the kept moments, the paper's step lr · m̂ / (√v̂ + eps) is a · m / (√v + e).
@@ -113,6 +119,7 @@ class Adam(_FlatOptimizer):
             np.array(learning_rate * correction / scale, dtype=np.float32),
             np.array(self.eps / scale, dtype=np.float32),
             self._shrink(learning_rate),
+            _scale(gradient_scale),
         )
         self._network.refresh()
 
@@ -120,10 +127,12 @@ class Adam(_FlatOptimizer):
         """Returns what parameters are multiplied with before the step."""
         return None
 
-    def _move(self, size: Floats, eps: Floats, shrink: Floats | None) -> None:
+    def _move(self, size: Floats, eps: Floats, shrink: Floats | None, scale: Floats | None) -> None:
         add, multiply = np.add, np.multiply
         first_decay, second_decay = self._decays
         for parameters, gradients, scratch, first, second in self._blocks:
+            if scale is not None:
+                multiply(gradients, scale, gradients)
             multiply(first, first_decay, first)
             add(first, gradients, first)
             multiply(gradients, gradients, scratch)
@@ -191,15 +200,18 @@ class RMSprop(_FlatOptimizer):
         self.eps_inside_root = eps_inside_root
         self._decay = np.array(alpha, dtype=np.float32)
 
-    def step(self, learning_rate: float) -> None:
+    def step(self, learning_rate: float, gradient_scale: float = 1.0) -> None:
         """Reads the network's ``gradients`` and changes its ``parameters``."""
         self.num_steps += 1
         add, multiply, sqrt = np.add, np.multiply, np.sqrt
+        gradient_factor = _scale(gradient_scale)
         scale = math.sqrt(1 - self.alpha)
         inside = self.eps_inside_root
         eps = np.array(self.eps / (1 - self.alpha) if inside else self.eps / scale, dtype=np.float32)
         size = np.array(learning_rate / scale, dtype=np.float32)
         for parameters, gradients, scratch, square in self._blocks:
+            if gradient_factor is not None:
+                multiply(gradients, gradient_factor, gradients)
             multiply(gradients, gradients, scratch)
             multiply(square, self._decay, square)
             add(square, scratch, square)
@@ -213,6 +225,24 @@ class RMSprop(_FlatOptimizer):
             multiply(scratch, size, scratch)
             np.subtract(parameters, scratch, parameters)
         self._network.refresh()
+
+
+def gradient_norm(gradients: Floats) -> float:
+    """Returns the L2 norm of ``gradients``; not finite where a gradient is not."""
+    return math.sqrt(float(np.dot(gradients, gradients)))
+
+
+def clip_coefficient(norm: float, max_norm: float | None) -> float:
+    """Returns what gradients of L2 norm ``norm`` are multiplied with so that it is at most ``max_norm``.
+
+    Source: Pascanu et al. 2013, On the difficulty of training recurrent neural networks, algorithm 1, with torch's
+    coefficient ``max_norm / (norm + 1e-6)``.
+    """
+    return 1.0 if max_norm is None else min(1.0, max_norm / (norm + 1e-6))
+
+
+def _scale(gradient_scale: float) -> Floats | None:
+    return None if gradient_scale == 1 else np.array(gradient_scale, dtype=np.float32)
 
 
 def clip_gradient_norm(gradients: Floats, max_norm: float) -> float:

@@ -1,0 +1,61 @@
+"""What is learned with rl-zoo's settings, beside its published table and the thresholds that we hold ourselves to.
+
+``make nightly`` runs it; the figures of each seed are printed. Returns are held-out: episodes of seeds of their own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from learnloop.training.options import make_options
+from learnloop.training.runs import start_run
+
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(7200)]
+
+
+class Line(NamedTuple):
+    algorithm: str
+    env: str
+    steps: int
+    threshold: float
+    """Each seed's best policy must earn so much on held-out episodes."""
+    published: str
+    """rl-zoo's benchmark.md, one run."""
+    seeds: int = 3
+    options: dict[str, Any] = {}
+
+
+LINES = [
+    Line("ppo", "CartPole-v1", 100_000, 475, "500.0 +- 0.0", 5),
+    Line("dqn", "CartPole-v1", 100_000, 475, "500.0 (50k)", 5, {"eval_interval": 2_000}),
+    Line("a2c", "CartPole-v1", 500_000, 475, "500.0", 5),
+    Line("ppo", "Acrobot-v1", 500_000, -95, "-73.5 +- 18.2 (1M)"),
+    Line("a2c", "Acrobot-v1", 500_000, -95, "-83.4"),
+    Line("dqn", "Acrobot-v1", 100_000, -95, "-76.6 +- 11.8"),
+    Line("sac", "Pendulum-v1", 10_000, -200, "-157.0 +- 88.7 (20k)"),
+    Line("ppo", "LunarLander-v3", 1_000_000, 200, "242.1 +- 31.8 (v2)"),
+    Line("dqn", "LunarLander-v3", 100_000, 100, "154.4 +- 79.2 (v2)"),
+    Line("a2c", "LunarLander-v3", 200_000, 0, "155.8 (v2)"),
+    Line("dqn", "MountainCar-v0", 120_000, -130, "-100.8 +- 9.9"),
+    Line("ppo", "Pendulum-v1", 100_000, -400, "-172.2 +- 104 (with gSDE)"),
+]
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: f"{line.algorithm}-{line.env}")
+def test_rl_zoos_table(line: Line, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_options = {name: line.options[name] for name in ("eval_interval",) if name in line.options}
+    options = make_options(line.algorithm, line.env, steps=line.steps, **run_options)
+    run = start_run(tmp_path, options, list(range(line.seeds)))
+    means = run.evaluate(100).means
+    seconds = [result.seconds for result in run.record.results]
+    with capsys.disabled():
+        shown = ", ".join(f"{mean:.1f}" for mean in means)
+        taken = ", ".join(f"{each:.0f}" for each in seconds)
+        print(  # noqa: T201 - the table is what this is for
+            f"\n{line.algorithm} {line.env} {line.steps:,} steps: {shown} (wanted {line.threshold:g}, "
+            f"rl-zoo {line.published}); {taken} s"
+        )
+    assert min(means) >= line.threshold, means
