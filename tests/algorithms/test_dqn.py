@@ -55,6 +55,7 @@ def random_sample(size: int = 32, *, masked: bool = False, weighted: bool = Fals
     masks[:, 1] |= ~masks.any(axis=1)
     return Sample(
         numbers=np.arange(size),
+        following=np.arange(size),
         observations=rng.standard_normal((size, SIZE)).astype(F),
         actions=rng.integers(N, size=size),
         rewards=(3 * rng.standard_normal(size)).astype(F),
@@ -152,6 +153,8 @@ def test_a_long_pass_of_the_target_network_is_one_of_its_parts() -> None:
     """Targets of all gradient steps of an update are computed together, as the target network stays as it is."""
     algorithm = make()
     sample = random_sample(1500)
+    repeated = np.random.default_rng(1).integers(1500, size=1500)
+    sample = sample._replace(following=repeated, next_observations=sample.next_observations[repeated])
     whole = algorithm._target_values(sample)
     for start in range(0, 1500, 8):
         part = sample.rows(slice(start, start + 8))

@@ -91,7 +91,7 @@ def test_the_loss_and_its_gradient_are_those_of_the_paper(name: str, clip_vf: fl
     batch = random_batch(algorithm, 33)
     if weighted:
         batch = batch._replace(weights=np.linspace(0.1, 1, 33, dtype=F))
-    gradient, loss, _ = algorithm._loss(batch, 0.2, clip_vf)
+    gradient, loss, _ = algorithm._loss(algorithm._prepare(batch, 0.2), clip_vf)
     outputs = torch.tensor(algorithm.network.predict(batch.observations), requires_grad=True)
     expected = torch_loss(algorithm, batch, outputs, clip_vf)
     expected.backward()  # type: ignore[no-untyped-call]
@@ -135,7 +135,7 @@ def test_each_epoch_goes_through_each_transition_once(limit: int, monkeypatch: p
     algorithm = make(n_steps=43, num_lanes=3, batch_size=64)
     batch = random_batch(algorithm, 129)
     monkeypatch.setattr("learnloop.algorithms.ppo.SHUFFLED_BYTES", limit)
-    parts = list(algorithm._minibatches(batch))
+    parts = [each.batch for each in algorithm._minibatches(batch, 0.2)]
     assert [part.size for part in parts] == [64, 65]  # one transition alone has no spread to be normalised by
     joined = np.concatenate([part.observations for part in parts])
     np.testing.assert_array_equal(np.sort(joined, axis=0), np.sort(batch.observations, axis=0))

@@ -55,6 +55,7 @@ def random_sample(kind: str, size: int = 32, *, masked: bool = False, seed: int 
         actions = masks.argmax(axis=1)
     return Sample(
         numbers=np.arange(size),
+        following=np.arange(size),
         observations=rng.standard_normal((size, SIZE)).astype(F),
         actions=actions,
         rewards=(3 * rng.standard_normal(size)).astype(F),

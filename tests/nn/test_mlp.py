@@ -445,3 +445,16 @@ def test_unknown_fields_of_a_stored_config() -> None:
     config = build().to_config() | {"activatoin": "relu"}
     with pytest.raises(msgspec.ValidationError, match="activatoin"):
         MLP.from_config(config, build().parameters)
+
+
+def test_tanh_of_many_numbers_is_tanh() -> None:
+    """Large arrays take another way; infinities and NaN go the same one as numpy's."""
+    from learnloop.nn.mlp_layers import MANY, _tanh
+
+    values = np.concatenate([np.linspace(-60, 60, MANY), [np.inf, -np.inf, 0.0]]).astype(np.float32)
+    found = values.copy()
+    _tanh(found)
+    np.testing.assert_allclose(found, np.tanh(values.astype(np.float64)), atol=2e-7)
+    poisoned = np.array([np.nan], dtype=np.float32)
+    _tanh(poisoned)
+    assert np.isnan(poisoned[0])

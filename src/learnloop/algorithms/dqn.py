@@ -229,11 +229,15 @@ class DQN(OffPolicyAlgorithm):
     def _target_values(self, sample: Sample) -> Floats:
         """Returns the target network's value of each action in what came next, shape ``(batch, n)``."""
         arrived = sample.next_observations
-        values = np.empty((len(arrived), self._n), dtype=np.float32)
-        for start in range(0, len(arrived), TARGET_ROWS):
+        if len(arrived) <= TARGET_ROWS:
+            return self._values(self.target.predict(arrived)).copy()
+        _, first, places = np.unique(sample.following, return_index=True, return_inverse=True)
+        distinct = arrived.take(first, axis=0)  # of many draws from a young replay most are repeated
+        values = np.empty((len(distinct), self._n), dtype=np.float32)
+        for start in range(0, len(distinct), TARGET_ROWS):
             rows = slice(start, start + TARGET_ROWS)
-            values[rows] = self._values(self.target.predict(arrived[rows]))
-        return values
+            values[rows] = self._values(self.target.predict(distinct[rows]))
+        return values.take(places, axis=0)
 
     def _values(self, outputs: Floats) -> Floats:
         return duelling_values(outputs) if self.config.duelling else outputs

@@ -136,7 +136,7 @@ class OnPolicyAlgorithm(Algorithm):
             outputs = self.network.predict(observations, dropout)
             actions, log_probs = self.distribution.sample(outputs[:, :-1], self._rng, masks)
         values = outputs[:, -1].copy()
-        if not math.isfinite(float(log_probs.sum() + values.sum())):
+        if not math.isfinite(float(log_probs.sum())):  # values are looked at before they are learned from
             raise DivergedError(f"after update {self.num_updates} the network's outputs are not finite")
         return Chosen(actions, log_probs, values, dropout)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,11 +54,27 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True, forbid_unknown_fields
             raise UsageError("batch_size is 1 and normalize_advantage is True: one advantage cannot be normalised")
 
 
+class _Minibatch(NamedTuple):
+    """Transitions of one gradient step; arrays have the shape ``(batch,)``."""
+
+    batch: Batch
+    clip_range: float
+    advantages: Floats
+    """Normalised and weighted."""
+    signs: Floats
+    """1 where the advantage is above 0, else -1."""
+    signed_bounds: Floats
+    """The side of the clip range at which the ratio stops to gain, times the sign."""
+    bounded: Floats
+    """What the surrogate is there: the advantage times the bound."""
+
+
 class PPO(OnPolicyAlgorithm):
     """PPO with a clipped surrogate objective, over vector environments or live episodes."""
 
     tag = "ppo"
     config: PPOConfig
+    _whole: _Minibatch | None = None
 
     def __init__(self, config: PPOConfig, *arguments: object, **options: object) -> None:
         super().__init__(config, *arguments, **options)  # type: ignore[arg-type]
@@ -75,63 +92,73 @@ class PPO(OnPolicyAlgorithm):
         clip_range = value_at(config.clip_range, self.progress)
         clip_range_vf = None if config.clip_range_vf is None else value_at(config.clip_range_vf, self.progress)
         self.metrics.set("train/clip_range", clip_range)
+        self._whole = None
         for _ in range(config.n_epochs):
-            for minibatch in self._minibatches(batch):
-                gradient, loss, kl = self._loss(minibatch, clip_range, clip_range_vf)
+            for minibatch in self._minibatches(batch, clip_range):
+                gradient, loss, kl = self._loss(minibatch, clip_range_vf)
                 if config.target_kl is not None and kl > 1.5 * config.target_kl:
                     return
                 self._step(gradient, loss, learning_rate)
 
-    def _minibatches(self, batch: Batch) -> Iterator[Batch]:
+    def _minibatches(self, batch: Batch, clip_range: float) -> Iterator[_Minibatch]:
         """Yields ``batch`` in random parts; the whole of it, in its order, where it is one part anyhow."""
         size = self.config.batch_size
         if batch.size <= size:
-            yield batch
+            if self._whole is None or self._whole.batch is not batch:
+                self._whole = self._prepare(batch, clip_range)
+            yield self._whole
             return
         order = self._rng.permutation(batch.size)
         starts = list(range(0, batch.size, size))
         if batch.size - starts[-1] == 1 and self.config.normalize_advantage:  # one advantage cannot be normalised
             starts.pop()
-        if batch.observations.nbytes > SHUFFLED_BYTES:
-            for start, end in zip(starts, [*starts[1:], batch.size], strict=True):
-                yield batch.rows(order[start:end])  # what is learned from next comes into the cache with it
-            return
-        shuffled = batch.rows(order)
+        is_wide = batch.observations.nbytes > SHUFFLED_BYTES
+        shuffled = batch if is_wide else batch.rows(order)
         for start, end in zip(starts, [*starts[1:], batch.size], strict=True):
-            yield shuffled.rows(slice(start, end))
+            # What is gathered in its turn comes into the cache with it.
+            part = batch.rows(order[start:end]) if is_wide else shuffled.rows(slice(start, end))
+            yield self._prepare(part, clip_range)
 
-    def _loss(self, batch: Batch, clip_range: float, clip_range_vf: float | None) -> tuple[Floats, float, float]:
+    def _prepare(self, batch: Batch, clip_range: float) -> _Minibatch:
+        """Returns ``batch`` with what its loss needs and no gradient step changes."""
+        advantages = batch.advantages
+        if self.config.normalize_advantage and batch.size > 1:
+            advantages = _normalised(advantages)
+        if batch.weights is not None:
+            advantages = advantages * batch.weights
+        gains = advantages > 0
+        bounds = np.where(gains, np.float32(1 + clip_range), np.float32(1 - clip_range))
+        signs = np.where(gains, np.float32(1), np.float32(-1))
+        return _Minibatch(batch, clip_range, advantages, signs, signs * bounds, advantages * bounds)
+
+    def _loss(self, minibatch: _Minibatch, clip_range_vf: float | None) -> tuple[Floats, float, float]:
         """Returns the gradient of the loss with respect to the outputs, the loss, and how far the policy moved.
 
         Equation 9: the clipped surrogate of equation 7, the squared error of the value, and the entropy.
         """
-        config, size = self.config, batch.size
+        config, batch, size = self.config, minibatch.batch, minibatch.batch.size
         outputs, evaluation = self._evaluate(batch)
         log_ratios = evaluation.log_probs - batch.log_probs
         ratios = np.exp(log_ratios)
-        advantages = batch.advantages
-        if config.normalize_advantage and size > 1:
-            advantages = _normalised(advantages)
-        if batch.weights is not None:
-            advantages = advantages * batch.weights
         # The smaller of r A and clip(r) A: the ratio counts unless it has left the range on the side where it gains.
-        bound = np.where(advantages > 0, np.float32(1 + clip_range), np.float32(1 - clip_range))
-        counts = np.where(advantages > 0, ratios <= bound, ratios >= bound)
-        surrogate = advantages * np.where(counts, ratios, bound)
-        pull = advantages * ratios
+        counts = np.less_equal(minibatch.signs * ratios, minibatch.signed_bounds).astype(np.float32)
+        pull = minibatch.advantages * ratios
         pull *= counts
+        surrogate = float(pull.sum()) + float(minibatch.bounded.sum()) - float(minibatch.bounded @ counts)
         pull *= np.float32(-1 / size)
         gradient = np.empty_like(outputs)
         gradient[:, :-1] = evaluation.gradient(pull, -config.ent_coef / size)
         value_loss = self._value_loss(outputs[:, -1], batch, clip_range_vf, gradient[:, -1])
-        policy_loss = -float(surrogate.sum()) / size
+        policy_loss = -surrogate / size
         entropy = float(evaluation.entropies.sum()) / size
-        kl = float((ratios - 1 - log_ratios).sum()) / size
+        total = float(ratios.sum())
+        kl = (total - float(log_ratios.sum())) / size - 1
         loss = policy_loss + config.vf_coef * value_loss - config.ent_coef * entropy
         self._note(policy_loss, value_loss, entropy, loss)
+        ratios_left = np.count_nonzero(np.abs(ratios - np.float32(1)) > minibatch.clip_range)
         self.metrics.add("train/approx_kl", kl)
-        self.metrics.add("train/clip_fraction", np.count_nonzero(np.abs(ratios - 1) > clip_range) / size)
-        self.metrics.add("train/weight_ratio_ess", float(ratios.sum()) ** 2 / (size * float(ratios @ ratios)))
+        self.metrics.add("train/clip_fraction", ratios_left / size)
+        self.metrics.add("train/weight_ratio_ess", total * total / (size * float(ratios @ ratios)))
         return gradient, loss, kl
 
     def _value_loss(self, values: Floats, batch: Batch, clip_range: float | None, gradient: Floats) -> float:

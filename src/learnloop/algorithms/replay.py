@@ -81,6 +81,8 @@ class Sample(NamedTuple):
 
     numbers: Integers
     """Which transitions they are; a number is never used again, so it tells an entry from what overwrites it."""
+    following: Integers
+    """Which observations they led to; equal numbers are the same observation."""
     observations: Floats
     actions: Actions
     rewards: Floats
@@ -98,6 +100,7 @@ class Sample(NamedTuple):
         """Returns a part."""
         return Sample(
             self.numbers[rows],
+            self.following[rows],
             self.observations[rows],
             self.actions[rows],
             self.rewards[rows],
@@ -332,6 +335,7 @@ class ReplayBuffer:
         ring = self._ring
         return Sample(
             numbers=numbers,
+            following=following,
             observations=ring.rows(first, observations),
             actions=self._actions.take(rows, axis=0),
             rewards=self._rewards.take(rows),

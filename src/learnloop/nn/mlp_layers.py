@@ -19,9 +19,24 @@ WIDE = 128
 EPSILON = np.array(1e-5, dtype=np.float32)
 """Keeps LayerNorm from dividing by 0; the value of ``torch.nn.LayerNorm``."""
 
+MANY = 8192
+"""From so many numbers on, tanh by way of exp is faster than numpy's where it has no AVX-512."""
+
 # Arrays without a dimension: a ufunc takes them as they are, and would convert a Python number in each call.
 _ZERO = np.array(0, dtype=np.float32)
 _ONE = np.array(1, dtype=np.float32)
+_TWO = np.array(2, dtype=np.float32)
+_MINUS_TWO = np.array(-2, dtype=np.float32)
+
+
+def _tanh(values: Floats) -> None:
+    """Replaces ``values`` by their tanh, 2 / (1 + exp(-2 x)) - 1, to within 2e-7."""
+    with np.errstate(over="ignore"):  # exp is infinite from x = -44 on, and the result -1
+        np.multiply(values, _MINUS_TWO, values)
+        np.exp(values, values)
+    np.add(values, _ONE, values)
+    np.divide(_TWO, values, values)
+    np.subtract(values, _ONE, values)
 
 
 class Activation:
@@ -36,10 +51,12 @@ class Activation:
 
     def apply(self, values: Floats) -> None:
         """Replaces ``values`` by the function of them."""
-        if self._is_tanh:
+        if not self._is_tanh:
+            np.maximum(values, self._zeros, out=values)
+        elif values.size < MANY:
             np.tanh(values, values)
         else:
-            np.maximum(values, self._zeros, out=values)
+            _tanh(values)
 
     def backward(self, gradient: Floats, values: Floats) -> None:
         """Multiplies ``gradient`` with the derivative, found from ``values``, what ``apply`` gave."""
