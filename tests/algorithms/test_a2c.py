@@ -11,7 +11,7 @@ import torch
 from learnloop.algorithms.a2c import A2C, A2CConfig
 from learnloop.algorithms.rollout import Batch, Segment
 from learnloop.core.errors import UsageError
-from tests.algorithms.steps import drive, spaces
+from tests.algorithms.steps import drive, lane_step, spaces
 from tests.algorithms.test_ppo import ACTIONS, torch_log_probs
 
 F = np.float32
@@ -102,3 +102,67 @@ def test_history_without_propensities_is_refused() -> None:
         algorithm.learn_from([good._replace(log_probs=np.full(400, 0.5, dtype=F))])
     with pytest.raises(UsageError, match="no segments"):
         algorithm.learn_from([])
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"actions": np.zeros(1, dtype=np.int64)}, "actions of a historical segment have shape"),
+        ({"rewards": np.zeros(1, dtype=F)}, "rewards of a historical segment have shape"),
+        ({"log_probs": np.full(1, -0.7, dtype=F)}, "log_probs of a historical segment have shape"),
+        ({"observations": np.zeros((400, 2), dtype=F)}, "observations of a historical segment have shape"),
+        ({"observations": np.zeros((0, 3), dtype=F)}, "has no transition"),
+        ({"observations": np.full((400, 3), np.nan, dtype=F)}, "not finite"),
+        ({"rewards": np.full(400, np.inf, dtype=F)}, "not finite"),
+        ({"actions": np.full(400, 2)}, "actions from 2 to 2"),
+        ({"actions": np.full(400, -1)}, "actions from -1 to -1"),
+        ({"actions": np.zeros(400)}, "type float64"),
+        ({"masks": np.ones((400, 3), dtype=np.bool_)}, "masks of a historical segment have shape"),
+        ({"masks": np.tile([False, True], (400, 1))}, "its mask does not allow"),
+        ({"last_observation": np.zeros(2, dtype=F)}, "last_observation of a historical segment have shape"),
+    ],
+)
+def test_history_that_does_not_fit_is_refused(fields: dict[str, Any], words: str) -> None:
+    algorithm = make()
+    before = algorithm.parameter_hash()
+    with pytest.raises(UsageError) as caught:
+        algorithm.learn_from([history(0.5)._replace(**fields)])
+    assert words in str(caught.value)
+    assert algorithm.parameter_hash() == before
+
+
+def test_history_is_seen_through_the_masks_that_it_is_learned_through() -> None:
+    """The ratio is 1 before the first gradient step, with dropout too."""
+    algorithm = make(dropout=0.5)
+    rng = np.random.default_rng(0)
+    segment = history(0.5)._replace(observations=5 * rng.standard_normal((400, 3)).astype(F))
+    batch = algorithm._historical_batch(segment)
+    _, evaluation = algorithm._evaluate(batch)
+    np.testing.assert_allclose(evaluation.log_probs, batch.log_probs, atol=1e-6)
+    assert batch.dropout is not None
+    assert len(np.unique(batch.dropout)) > 50
+
+
+def test_historical_rewards_are_scaled_as_those_of_lanes() -> None:
+    algorithm = make(normalize_rewards=True, gamma=0.0, learning_rate=0.0)
+    assert algorithm._reward_scaler is not None
+    algorithm._reward_scaler._moments.update(np.array([[0.0], [20.0]]))  # standard deviation 10
+    segment = history(0.5)
+    plain = make(gamma=0.0, learning_rate=0.0)._historical_batch(segment._replace(rewards=segment.rewards / 10))
+    np.testing.assert_allclose(algorithm._historical_batch(segment).returns, plain.returns, rtol=1e-5, atol=1e-7)
+
+
+def test_a_rollout_in_which_all_lanes_only_reset_themselves() -> None:
+    """One lane, one step an update, autoreset mode NEXT_STEP."""
+    algorithm = make(num_lanes=1, n_steps=1, normalize_rewards=True)
+    zeros = np.zeros((1, 3), dtype=F)
+    algorithm.choose(zeros)
+    algorithm.record(lane_step(zeros, [1.0], terminated=[True]))
+    assert algorithm.learn()
+    algorithm.choose(zeros)
+    algorithm.record(lane_step(zeros, [0.0], valid=[False]))
+    assert not algorithm.learn()
+    assert algorithm.num_updates == 1
+    assert algorithm._reward_scaler is not None
+    assert algorithm._reward_scaler._moments.count == 1
+    algorithm.choose(zeros)  # there is room again

@@ -278,7 +278,7 @@ def test_exploration_is_as_often_as_it_should_be(num_lanes: int, masked: bool) -
         algorithm.set_progress(progress)
         assert algorithm.exploration_rate == pytest.approx(rate)
         counts = np.zeros((num_lanes, N))
-        for _ in range(4000):
+        for _ in range(2000):
             counts[np.arange(num_lanes), algorithm.choose(observations, masks)] += 1
         for lane in range(num_lanes):
             odds = rate * allowed / allowed.sum()
@@ -306,7 +306,9 @@ def test_masks_are_never_violated(name: str, num_lanes: int) -> None:
     while draws < 10_000:
         actions = algorithm.choose(observations, masks)
         assert masks[np.arange(num_lanes), actions].all()
-        assert masks[np.arange(num_lanes), algorithm.policy().choose(observations, masks)].all()
+        if draws % 40 == 0:
+            policy = algorithm.policy()
+        assert masks[np.arange(num_lanes), policy.choose(observations, masks)].all()
         draws += 2 * num_lanes
         observations = rng.standard_normal((num_lanes, SIZE)).astype(F)
         masks = rng.random((num_lanes, N)) < 0.4

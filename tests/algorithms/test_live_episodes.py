@@ -99,7 +99,7 @@ def test_a_discarded_episode_is_not_learned_from() -> None:
     algorithm.act([0.0, 0.0], episode="a")  # may begin again
 
 
-@pytest.mark.parametrize("reward", [None, float("nan"), float("inf"), "1", True])
+@pytest.mark.parametrize("reward", [None, float("nan"), float("inf"), "1", True, 10**400, 1j, np.complex64(1)])
 def test_a_reward_that_is_none_is_refused_and_changes_nothing(reward: Any) -> None:
     """Missing is not zero."""
     algorithm = make()
@@ -150,3 +150,51 @@ def test_running_scales_are_those_of_the_acting() -> None:
     first = next(iter(algorithm._segments.values()))[0]
     assert first.chosen.seen is not None
     np.testing.assert_array_equal(first.observation, first.chosen.seen[0])
+
+
+@pytest.mark.parametrize("name", ["a\x000", "a\x00", "", "a/../b", "\ud800"])
+def test_no_name_mixes_episodes(name: str) -> None:
+    """F1.3: an ended episode keeps its steps whatever running ones are called."""
+    algorithm = make()
+    algorithm.act([0.0, 0.0], episode="a")
+    algorithm.observe(1.0, episode="a", terminated=True)
+    for step in range(3):
+        algorithm.act([0.0, float(step)], episode=name)
+        algorithm.observe(1.0, episode=name)
+    assert sorted(len(steps) for steps in algorithm._segments.values()) == [1, 2]
+    algorithm.discard(name)
+    assert [len(steps) for steps in algorithm._segments.values()] == [1]
+    assert algorithm._num_live == 1
+
+
+@pytest.mark.parametrize("name", [5, None, ["a"]])
+def test_a_name_is_a_text(name: Any) -> None:
+    with pytest.raises(UsageError, match="name of one is a text"):
+        make().act([0.0, 0.0], episode=name)
+
+
+def test_a_mask_of_rows_of_different_lengths_is_refused() -> None:
+    with pytest.raises(ActionError, match="no flat list"):
+        make().act([0.0, 0.0], mask=[[True], [True, False]])
+
+
+def test_live_rewards_are_scaled_as_those_of_lanes() -> None:
+    """Chan et al.'s moments of the discounted returns, computed anew here; episodes do not leak into each other."""
+    algorithm = make(normalize_rewards=True, gamma=0.5)
+    rewards = {"a": [3.0, -1.0, 4.0], "b": [10.0, 20.0, -5.0]}
+    seen, totals, expected = [], {"a": 0.0, "b": 0.0}, []
+    for step in range(3):
+        for name, given in rewards.items():
+            algorithm.act([0.0, 0.0], episode=name)
+            algorithm.observe(given[step], episode=name, terminated=step == 2)
+    recorded = [("a", 3.0), ("b", 10.0), ("a", -1.0), ("a", 4.0), ("b", 20.0), ("b", -5.0)]  # as they became whole
+    for name, reward in recorded:
+        totals[name] = 0.5 * totals[name] + reward
+        seen.append(totals[name])
+        variance = float(np.var(seen)) if len(seen) > 1 else 1.0
+        expected.append((name, float(np.clip(reward / np.sqrt(variance + 1e-8), -10, 10))))
+    by_episode = {key[0]: [step.reward for step in steps] for key, steps in algorithm._segments.items()}
+    for name in rewards:
+        assert by_episode[name] == pytest.approx([value for owner, value in expected if owner == name])
+    assert algorithm._reward_scaler is not None
+    assert algorithm._reward_scaler._live == {}

@@ -12,7 +12,7 @@ import torch
 from learnloop.algorithms.on_policy import OnPolicyAlgorithm
 from learnloop.algorithms.ppo import PPO, PPOConfig
 from learnloop.algorithms.rollout import Batch
-from learnloop.core.errors import DivergedError, UsageError
+from learnloop.core.errors import CorruptError, DivergedError, UsageError
 from learnloop.core.spaces import Box, Discrete, MultiDiscrete
 from tests.algorithms.steps import drive, lane_step, spaces
 
@@ -343,3 +343,50 @@ def test_shuffled_credit_learns_nothing() -> None:
         earned[shuffled] = float(np.mean(policy.choose(observations) == best))
     assert earned[False] > 0.9
     assert earned[True] < 0.8
+
+
+@pytest.mark.parametrize(
+    ("others", "words"),
+    [
+        ({"gamma": 0.5}, "gamma 0.99, not 0.5"),
+        ({"num_lanes": 3}, "num_lanes is 2, not 3"),
+        ({"action": Discrete(n=2, start=1)}, "action"),
+        ({"n_steps": 32}, "n_steps 16, not 32"),
+        ({"normalize_observations": True}, "normalize_observations"),
+    ],
+)
+def test_the_state_of_another_one_is_refused(others: dict[str, Any], words: str) -> None:
+    """F1.9: nothing was checked when a state was loaded."""
+    algorithm = make()
+    drive(algorithm, 5)
+    other = make(**others)
+    before = other.state()
+    with pytest.raises(CorruptError) as caught:
+        other.restore(algorithm.state())
+    assert words in str(caught.value)
+    assert other.state().values == before.values
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("parameters", np.full(1, np.nan, dtype=F)),
+        ("rollout.rewards", np.zeros((1, 2), dtype=F)),
+        ("rollout.actions", np.zeros((5, 2), dtype=np.int8)),
+        ("rollout.flags", np.array([17, 0, 0])),
+    ],
+)
+def test_a_damaged_state_is_refused(name: str, value: Any) -> None:
+    algorithm = make()
+    drive(algorithm, 5)
+    state = algorithm.state()
+    state.tensors[name] = np.broadcast_to(value, state.tensors[name].shape) if name == "parameters" else value
+    with pytest.raises(CorruptError, match="not one of this ppo"):
+        make().restore(state)
+    with pytest.raises(CorruptError, match="not one of this ppo"):
+        make().restore(state._replace(values={**state.values, "rng": None}))
+
+
+def test_a_progress_that_is_no_number_is_refused() -> None:
+    with pytest.raises(UsageError, match="progress is nan"):
+        make().set_progress(math.nan)

@@ -258,7 +258,7 @@ def test_actions_are_in_the_units_of_the_space_and_kept_from_minus_one_to_one() 
         taken.append(actions)
         observations = rng.standard_normal((2, SIZE)).astype(F)
         algorithm.record(lane_step(observations, [0.0, 0.0]))
-    kept = algorithm.replay._actions[:200]
+    kept = algorithm.replay._columns["actions"][:200]
     np.testing.assert_allclose(kept * [2.0, 0.5] + [0.0, 0.5], np.concatenate(taken), atol=1e-6)
     np.testing.assert_allclose(algorithm._from_space(np.concatenate(taken)), kept, atol=1e-5)
 

@@ -53,6 +53,11 @@ def test_the_table_shows_each_seed(capfd: pytest.CaptureFixture[str]) -> None:
         (["--resume", "latest"], 3, "no run 'latest'"),
         (["--algorithm", "dqn", "--env", "Pendulum-v1"], 2, "discrete"),
         (["--device", "quantum", "--steps", "100"], 2, "quantum"),
+        (["--resume", "latest", "--steps", "9", "--set", "gamma=0.5"], 2, "leave out --steps, --set"),
+        (["--agent", "dqn", "--algorithm", "ppo"], 2, "give one of them"),
+        (["--register", "a/b"], 2, "cannot name a policy"),
+        (["--set", "preset=[1]"], 2, "preset is [1]"),
+        (["--set", "n_steps=1000000000000"], 2, "needs more memory"),
     ],
 )
 def test_a_wrong_call_is_told(
@@ -82,3 +87,20 @@ def test_values_of_set() -> None:
     assert found == {"a": 1, "b": "lin_0.1", "c": [64, 64], "d": {"type": "linear"}, "e": True, "f": None, "g": "x=y"}
     with pytest.raises(click.BadParameter):
         parse_assignments(("=1",))
+
+
+def test_what_environments_print_is_not_in_the_json(capfd: pytest.CaptureFixture[str]) -> None:
+    env = "tests.training.printing_env:learnloop-tests/Printing-v0"
+    assert run(["train", "--algorithm", "random", "--env", env, "--steps", "100", "--json"]) == 0
+    captured = capfd.readouterr()
+    assert json.loads(captured.out)["schema"] == "learnloop.train/v1"
+    assert "hello" in captured.err
+
+
+def test_the_database_of_the_command_line_is_used(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path / 'other.db'}"
+    arguments = ["train", "--steps", "20000", "--set", "preset=many-envs", "--register", "cart"]
+    assert run(["--database", database, *arguments]) == 0
+    assert run(["--database", database, "policy", "show", "cart"]) == 0
+    assert (tmp_path / "other.db").exists()
+    assert not (tmp_path / ".learnloop" / "learnloop.db").exists()

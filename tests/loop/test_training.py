@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import learnloop as ll
-from learnloop.core.errors import CheckFailedError, CorruptError, NotFoundError, UsageError
+from learnloop.core.errors import CheckFailedError, CorruptError, NotFoundError, StoreError, UsageError
 from learnloop.core.records import Verdict
 from learnloop.loop import evaluate
 from learnloop.loop.training import training_options
@@ -143,3 +143,49 @@ def test_a_changed_registered_policy_is_refused(home: Path, tmp_path: Path) -> N
 def test_run_options_are_told_apart_from_the_algorithms() -> None:
     options = training_options("ppo", "CartPole-v1", options={"n_envs": 3, "gamma": 0.5, "eval_episodes": 4})
     assert (options.n_envs, options.eval_episodes, options.config["gamma"]) == (3, 4, 0.5)
+
+
+def test_an_object_has_the_lanes_that_it_has(tmp_path: Path) -> None:
+    made = gymnasium.make_vec("CartPole-v1", 3, vectorization_mode="sync")
+    assert ll.train("random", env=made, steps=60, home=tmp_path).record.options.n_envs == 3
+    assert ll.train("random", env=gymnasium.make("CartPole-v1"), steps=60, home=tmp_path).record.options.n_envs == 1
+
+
+def test_a_name_that_cannot_be_registered_is_told_before_the_proof(tmp_path: Path) -> None:
+    run = ll.train("random", env="CartPole-v1", steps=60, home=tmp_path)
+    with pytest.raises(UsageError, match="cannot name a policy"):
+        run.best.register("a/b")
+
+
+def test_policies_go_into_the_database_that_is_named(home: Path, tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path / 'other.db'}"
+    settings = ll.loop.find_settings(home, database)  # type: ignore[attr-defined]
+    ll.open_run("latest", home=settings).best.register("elsewhere")
+    assert ll.load_policy("elsewhere", home=home, database=database).learned_by == "ppo"
+    with pytest.raises(NotFoundError):
+        ll.load_policy("elsewhere", home=home)
+
+
+def test_a_policy_of_an_environment_of_ones_own_is_not_looked_for(tmp_path: Path) -> None:
+    def make() -> gymnasium.Env[Any, Any]:
+        return gymnasium.make("CartPole-v1")
+
+    run = ll.train("ppo", env=make, steps=20_000, options=QUICK, home=tmp_path)
+    run.best.register("own")
+    with (
+        ll.Workspace(ll.loop.find_settings(tmp_path)) as workspace,  # type: ignore[attr-defined]
+        pytest.raises(UsageError, match="of the caller's own"),
+    ):
+        evaluate(workspace, "own", "random")
+
+
+@pytest.mark.parametrize("seeds", ["12", 1.5, None, True])
+def test_seeds_that_are_none(seeds: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="seeds is"):
+        ll.train("random", env="CartPole-v1", steps=60, seeds=seeds, home=tmp_path)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be written"):
+        ll.train("random", env="CartPole-v1", steps=60, home=tmp_path / "file")

@@ -458,3 +458,24 @@ def test_tanh_of_many_numbers_is_tanh() -> None:
     poisoned = np.array([np.nan], dtype=np.float32)
     _tanh(poisoned)
     assert np.isnan(poisoned[0])
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_rows_without_a_gradient_cost_nothing_and_change_nothing(activation: str, dropout: float) -> None:
+    """The gradient behind the lesser of two critics: zero in one of them for each row."""
+    heads = (Head(name="one", size=1), Head(name="two", size=1))
+    config = MLPConfig(input_size=5, hidden=(16, 8), heads=heads, shared=False, activation=activation, dropout=dropout)  # type: ignore[arg-type]
+    network = MLP(config, seed=2)
+    rng = np.random.default_rng(0)
+    inputs = rng.standard_normal((40, 5)).astype(np.float32)
+    masks = rng.integers(256, size=40) if dropout else None
+    gradient = rng.standard_normal((40, 2)).astype(np.float32)
+    gradient[np.arange(40), rng.integers(2, size=40)] = 0
+    network.forward(inputs, masks)
+    by_rows = network.backward(gradient, parameters=False, inputs=True)
+    network.forward(inputs, masks)
+    whole = network.backward(gradient, parameters=True, inputs=True)
+    assert by_rows is not None
+    assert whole is not None
+    np.testing.assert_allclose(by_rows, whole, rtol=1e-4, atol=1e-6)

@@ -12,7 +12,11 @@ from learnloop.nn.head_selection import select_heads
 from learnloop.nn.mlp import MLP, Head, MLPConfig
 from learnloop.nn.torch_mlp import on_device
 
-HEADS = (Head(name="policy", size=3), Head(name="log_std", size=2, constant=True, initial=-0.5), Head(name="value", size=1))
+HEADS = (
+    Head(name="policy", size=3),
+    Head(name="log_std", size=2, constant=True, initial=-0.5),
+    Head(name="value", size=1),
+)
 
 
 def make(**options: Any) -> MLP:

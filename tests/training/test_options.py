@@ -85,9 +85,25 @@ def test_options_survive_json(algorithm: str) -> None:
         ({"episodes": 0}, "episodes"),
         ({"checkpoint_interval": 0}, "checkpoint_interval is 0"),
         ({"vectorization": "threads"}, "vectorization"),
+        ({"steps": "100"}, "steps is '100'"),
+        ({"steps": 1e3}, "steps is 1000.0"),
+        ({"episodes": "5"}, "episodes is '5'"),
+        ({"n_envs": True}, "n_envs is True"),
+        ({"preset": ["many-envs"]}, "preset is ['many-envs']"),
+        ({"algorithm": None}, "no algorithm is called None"),
+        ({"algorithm": ["ppo"]}, "no algorithm is called ['ppo']"),
+        ({"env_kwargs": {"x": object}}, "cannot be written as JSON"),
+        ({"env_kwargs": {"x": float("nan")}}, "cannot be written as JSON"),
+        ({"options": {"hidden_dim": "8"}}, "hidden_dim is '8'"),
     ],
 )
 def test_what_is_wrong_is_named(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError) as caught:
         make_options(**{"algorithm": "ppo", "env": "CartPole-v1", **arguments})
     assert words in str(caught.value)
+
+
+def test_what_environments_are_made_with_is_what_a_resumption_reads() -> None:
+    options = make_options("ppo", "Any-v0", env_kwargs={"size": (3, 4)})
+    assert options.env_kwargs == {"size": [3, 4]}
+    assert msgspec.json.decode(msgspec.json.encode(options), type=TrainingOptions) == options

@@ -8,11 +8,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import gymnasium
+import msgspec
 import pytest
 
-from learnloop.core.errors import ConflictError, CorruptError, NotFoundError, UsageError
+from learnloop.core.errors import ConflictError, CorruptError, LearnloopError, NotFoundError, UsageError
+from learnloop.training.disk import held
 from learnloop.training.options import make_options
 from learnloop.training.runs import RUN_FILE, load_run, resume_run, start_run
 from tests.training.test_trainer import Spoilt, small
@@ -133,3 +136,86 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
     resumed = resume_run(folder, "latest").record.results[0]
     assert resumed.parameter_hash == whole.parameter_hash
     assert resumed.best_steps == whole.best_steps
+
+
+PRINTING = "tests.training.printing_env:learnloop-tests/Printing-v0"
+
+
+def test_what_an_environment_prints_is_no_answer_of_its_process(tmp_path: Path) -> None:
+    run = start_run(tmp_path, small("random", PRINTING), [0, 1])
+    assert [result.num_steps for result in run.record.results] == [600, 600]
+
+
+def test_a_process_that_dies_is_named_with_its_signal(tmp_path: Path) -> None:
+    options = small("random", PRINTING, env_kwargs={"dies": True})
+    with pytest.raises(LearnloopError, match=r"the process of seed [01] ended with exit code -9"):
+        start_run(tmp_path, options, [0, 1])
+    assert load_run(tmp_path, "latest").record.status == "failed"
+
+
+def test_an_environment_of_this_process_alone_is_told(tmp_path: Path) -> None:
+    Spoilt.count = -(10**6)  # it works here
+    if "learnloop-tests/Here-v0" not in gymnasium.registry:
+        gymnasium.register("learnloop-tests/Here-v0", entry_point=Spoilt)
+    with pytest.raises(UsageError, match="module:Id"):
+        start_run(tmp_path, small("random", "learnloop-tests/Here-v0"), [0, 1])
+
+
+INTERRUPTED = """
+import sys
+from pathlib import Path
+from learnloop.training.options import make_options
+from learnloop.training.runs import start_run
+start_run(Path(sys.argv[1]), make_options("ppo", "CartPole-v1", steps=10**9), [0, 1])
+"""
+
+
+def test_ctrl_c_ends_all_seeds_without_a_word_of_theirs(tmp_path: Path) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, str(tmp_path)], stderr=subprocess.PIPE, start_new_session=True, text=True
+    )
+    deadline = time.monotonic() + 60
+    while len(list(tmp_path.glob("*/seed-*/metrics.jsonl"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(child.pid, signal.SIGINT)  # as a terminal does: parent and seeds
+    _, told = child.communicate(timeout=30)
+    assert told.count("Traceback") == 1  # that of this script, which does not catch it
+    assert load_run(tmp_path, "latest").record.status == "interrupted"
+    with pytest.raises(ConflictError, match="interrupted and has no results yet"):
+        _ = load_run(tmp_path, "latest").best
+
+
+def test_an_object_of_the_callers_stays_open(tmp_path: Path) -> None:
+    """Asynchronous vector environments refuse to go on once they are closed."""
+    env = gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="async")
+    run = start_run(tmp_path, small("random"), [0, 1], env=env)
+    assert all(result.num_steps >= 600 for result in run.record.results)
+    env.reset()
+    env.close()
+
+
+@pytest.mark.parametrize("seed", ["1", 1.0, True, None, -1, 2**63])
+def test_seeds_are_whole_numbers(seed: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="a seed is"):
+        start_run(tmp_path, small("random"), [seed])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_is_trained_by_one_process(tmp_path: Path) -> None:
+    run = start_run(tmp_path, small("random"), [0])
+    record = msgspec.structs.replace(run.record, status="running")
+    (run.folder / RUN_FILE).write_bytes(msgspec.json.encode(record))
+    with held(run.folder), pytest.raises(ConflictError, match="another process trains"):
+        resume_run(tmp_path, "latest")
+    assert load_run(tmp_path, "latest").record.status == "running"
+    (run.seed_folder(0) / "result.json").write_text("{")
+    with pytest.raises(CorruptError, match=r"result\.json cannot be read"):
+        resume_run(tmp_path, "latest")
+
+
+def test_a_record_of_another_format_is_refused(tmp_path: Path) -> None:
+    run = start_run(tmp_path, small("random"), [0])
+    record = msgspec.structs.replace(run.record, format="learnloop.run/v9")
+    (run.folder / RUN_FILE).write_bytes(msgspec.json.encode(record))
+    with pytest.raises(CorruptError, match=r"learnloop\.run/v9"):
+        load_run(tmp_path, "latest")

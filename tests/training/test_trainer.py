@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 from pathlib import Path
 from typing import Any
 
@@ -179,3 +180,31 @@ def test_torch_learns_what_numpy_learns(algorithm: str) -> None:
         trainer.best.to_artifact()  # what learned on a device is served with numpy
     moved = np.abs(results["torch"] - results["cpu"])
     assert np.median(moved) < 1e-3
+
+
+def test_more_memory_than_there_is_is_told_before_training() -> None:
+    options = make_options("ppo", "CartPole-v1", options={"n_steps": 10**12, "batch_size": 64})
+    with pytest.raises(UsageError, match="needs more memory"):
+        Trainer(options, 0)
+
+
+def test_what_does_not_fit_leaves_no_processes() -> None:
+    before = set(multiprocessing.active_children())
+    with pytest.raises(UsageError, match="discrete"):
+        Trainer(small("dqn", "Pendulum-v1", vectorization="subprocess"), 0)
+    assert set(multiprocessing.active_children()) <= before
+
+
+def test_figures_that_were_cut_short_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"num_steps": 1}\n{"num_st{"num_steps": 2}\n7\n{"num_steps": 3}\n{"num_steps": 4')
+    assert [line["num_steps"] for line in read_metrics(path)] == [1, 3]
+
+
+def test_schedules_end_with_the_episodes_where_these_end_the_training(tmp_path: Path) -> None:
+    """Their steps are an upper bound that is hardly reached: the learning rate would stay where it started."""
+    options = make_options("ppo", "CartPole-v1", episodes=60, n_envs=2, options={**SMALL["ppo"], "lr": "lin_0.001"})
+    trainer = Trainer(options, 0)
+    trainer.run()
+    assert trainer.algorithm.num_steps < options.steps / 5
+    assert trainer.algorithm.progress > 0.9

@@ -7,10 +7,12 @@ mix: each has its own transitions, and what follows its last one is never anothe
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,7 +20,7 @@ from learnloop.algorithms.algorithm_config import AlgorithmConfig
 from learnloop.algorithms.live_episodes import LiveEpisodes, LiveStep
 from learnloop.algorithms.metrics import Metrics
 from learnloop.algorithms.network_policy import NetworkPolicy
-from learnloop.core.errors import UsageError
+from learnloop.core.errors import CorruptError, UsageError
 from learnloop.core.seeding import generator
 from learnloop.core.spaces import Spaces
 from learnloop.core.stepping import Actions, LaneStep, Masks
@@ -212,21 +214,62 @@ class Algorithm(ABC):
 
     def set_progress(self, progress: float) -> None:
         """Says how much of the training is done, from 0 to 1: what schedules depend on."""
+        if math.isnan(progress):
+            raise UsageError("the progress is nan; allowed is from 0 to 1")
         self.progress = min(max(progress, 0.0), 1.0)
 
     def _base_values(self) -> dict[str, Any]:
         return {
             "algorithm": self.tag,
+            "config": msgspec.to_builtins(self.config),
+            "spaces": msgspec.to_builtins(self.spaces),
+            "num_lanes": self.num_lanes,
             "num_steps": self.num_steps,
             "num_updates": self.num_updates,
             "progress": self.progress,
             "rng": self._rng.bit_generator.state,
-            "live": self._live.names(),
         }
 
     def _restore_base(self, values: Mapping[str, Any]) -> None:
-        self.num_steps = values["num_steps"]
-        self.num_updates = values["num_updates"]
-        self.progress = values["progress"]
-        self._rng.bit_generator.state = values["rng"]
+        """Takes over what ``_base_values`` returned.
+
+        Raises:
+            CorruptError: it is of another algorithm, config, spaces or number of lanes; nothing was changed.
+        """
+        try:
+            state = msgspec.convert(values, _BaseState)
+            self._check_same("config", _comparable(msgspec.convert(state.config, type(self.config))), self.config)
+            self._check_same("spaces", msgspec.structs.asdict(state.spaces), self.spaces)
+            if state.num_lanes != self.num_lanes:
+                raise ValueError(f"its num_lanes is {state.num_lanes}, not {self.num_lanes}")
+            self._rng.bit_generator.state = state.rng
+        except (msgspec.ValidationError, UsageError, KeyError, TypeError, ValueError) as error:
+            raise CorruptError(f"the state is not one of this {self.tag} and cannot be read: {error}") from error
+        self.num_steps = state.num_steps
+        self.num_updates = state.num_updates
+        self.progress = state.progress
         self._live = LiveEpisodes()
+
+    @staticmethod
+    def _check_same(what: str, found: dict[str, Any], ours: msgspec.Struct) -> None:
+        for name, wanted in _comparable(ours).items():
+            if found[name] != wanted:
+                raise ValueError(f"its {what} has {name} {found[name]}, not {wanted}")
+
+
+_PLACES = ("buffer_folder",)
+"""Options that say where things lie, which may be elsewhere when a training goes on."""
+
+
+def _comparable(struct: msgspec.Struct) -> dict[str, Any]:
+    return {name: value for name, value in msgspec.structs.asdict(struct).items() if name not in _PLACES}
+
+
+class _BaseState(msgspec.Struct, frozen=True, kw_only=True):
+    config: dict[str, Any]
+    spaces: Spaces
+    num_lanes: int
+    num_steps: int
+    num_updates: int
+    progress: float
+    rng: dict[str, Any]

@@ -74,7 +74,8 @@ def find_algorithm(name: str) -> _Entry:
     Raises:
         UsageError: there is none; the nearest names are told.
     """
-    entry = ALGORITHMS.get(name)
+    given: object = name
+    entry = ALGORITHMS.get(name) if isinstance(given, str) else None
     if entry is None:
         raise UsageError(f"no algorithm is called {name!r}{nearest(name, ALGORITHMS)}; known are {one_of(ALGORITHMS)}")
     return entry
@@ -108,7 +109,7 @@ def tag_of(config: AlgorithmConfig) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Returns a hint at the known names that are most like ``name``; empty where none is."""
-    close = difflib.get_close_matches(name, list(known), n=3)
+    close = difflib.get_close_matches(str(name), list(known), n=3)
     return f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
 
 
@@ -131,7 +132,9 @@ def translate(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _from_alias(name: str, key: str, value: Any, fields: tuple[str, ...]) -> tuple[str, Any]:
-    if key == "hidden_dim" and isinstance(value, int) and value >= 2:
+    if key == "hidden_dim" and "net_arch" in fields:
+        if not isinstance(value, int) or value < 2:
+            raise UsageError(f"hidden_dim is {value!r}; a whole number from 2 is needed")
         return "net_arch", (value, value, value // 2)
     if key == "buffer_size" and "n_steps" in fields:
         return "n_steps", value

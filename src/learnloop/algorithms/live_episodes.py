@@ -52,16 +52,14 @@ class LiveEpisodes:
     def __init__(self) -> None:
         self._open: dict[str, _Open] = {}
 
-    def names(self) -> list[str]:
-        """Returns the episodes that run."""
-        return list(self._open)
-
     def check_free(self, episode: str) -> None:
         """Returns if ``episode`` may act.
 
         Raises:
-            UsageError: it waits for a reward, or too many episodes run.
+            UsageError: it is no text, it waits for a reward, or too many episodes run.
         """
+        if not isinstance(episode, str):
+            raise UsageError(f"the episode is {episode!r}; the name of one is a text")
         waiting = self._open.get(episode)
         if waiting is not None and waiting.reward is None:
             raise UsageError(
@@ -125,8 +123,13 @@ class LiveEpisodes:
 
 
 def _checked_reward(reward: object, episode: str) -> float:
-    if isinstance(reward, int | float | np.number) and not isinstance(reward, bool) and math.isfinite(reward):
-        return float(reward)
+    if isinstance(reward, int | float | np.integer | np.floating) and not isinstance(reward, bool):
+        try:
+            value = float(reward)
+        except OverflowError:  # a whole number of more than 308 digits
+            value = math.inf
+        if math.isfinite(value):
+            return value
     raise RewardError(
         f"the reward of episode {episode!r} is {reward!r}; it must be a finite number. Where it is unknown, discard "
         "the episode: missing is not zero"

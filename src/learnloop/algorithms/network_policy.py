@@ -16,6 +16,7 @@ from learnloop.core.seeding import generator
 from learnloop.core.spaces import Box, Discrete, Spaces
 from learnloop.core.stepping import Actions, Masks
 from learnloop.nn.action_codec import ActionCodec
+from learnloop.nn.distributions import make_distribution
 from learnloop.nn.mlp import MLP, MLPConfig
 from learnloop.nn.network import Network
 from learnloop.nn.normalisation import Normaliser
@@ -169,11 +170,38 @@ class NetworkPolicy:
                 parameters = artifact.tensors.get("parameters")
                 network = MLP.from_config(msgspec.convert(config.network, MLPConfig), parameters)
             normaliser = Normaliser.from_tensors(artifact.tensors, "normaliser.")
-            return cls(
+            policy = cls(
                 config.spaces, network, outputs=config.outputs, learned_by=config.learned_by, normaliser=normaliser
             )
-        except (msgspec.ValidationError, UsageError) as error:
+            policy._check_stored()
+            return policy
+        except (msgspec.ValidationError, UsageError, MemoryError) as error:
             raise CorruptError(f"a stored {TAG} policy cannot be read: {error}") from error
+
+    def _check_stored(self) -> None:
+        """Raises UsageError where network, normaliser and spaces do not fit each other, or a number is not finite."""
+        network, size = self._network, self._encoder.size
+        found = None if network is None else (network.input_size, network.output_size)
+        num_outputs = _num_outputs(self.spaces, self.outputs)
+        wanted = None if num_outputs is None else (size, num_outputs)
+        if found != wanted:
+            raise UsageError(f"its network has (inputs, outputs) {found}; {self.outputs} in these spaces has {wanted}")
+        if network is not None and not np.isfinite(network.parameters).all():
+            raise UsageError("a parameter is not finite")
+        if self._normaliser is not None:
+            self._normaliser.check(size)
+
+
+def _num_outputs(spaces: Spaces, outputs: OutputKind) -> int | None:
+    """Returns how many outputs a stored network has; None: there is no network."""
+    space = spaces.action
+    if outputs == "distribution":
+        return make_distribution(space).num_parameters
+    if isinstance(space, Box):
+        return 2 * space.size if outputs == "squashed" else None
+    if isinstance(space, Discrete):
+        return {"q_values": space.n, "duelling": space.n + 1}.get(outputs)
+    return None
 
 
 def _head(spaces: Spaces, outputs: OutputKind) -> Head:

@@ -18,7 +18,7 @@ from learnloop.algorithms.bandit_config import check_range
 from learnloop.algorithms.diagnostics import dormant_ratio
 from learnloop.algorithms.live_episodes import LiveStep
 from learnloop.algorithms.network_policy import NetworkPolicy
-from learnloop.algorithms.rollout import Batch, LiveSegment, Rollout, Segment, join, segment_of
+from learnloop.algorithms.rollout import Batch, LiveSegment, Rollout, Segment, check_segment, join, segment_of
 from learnloop.algorithms.scaling import ObservationScaler, RewardScaler
 from learnloop.algorithms.schedules import value_at
 from learnloop.algorithms.serving import serving_network
@@ -97,7 +97,7 @@ class OnPolicyAlgorithm(Algorithm):
         self._reward_scaler = RewardScaler(num_lanes, config.gamma) if config.normalize_rewards else None
         self._chosen: Chosen | None = None
         self._last_observations: Floats | None = None
-        self._segments: dict[str, list[LiveStep]] = {}
+        self._segments: dict[tuple[str, int | None], list[LiveStep]] = {}
         self._num_live = 0
 
     # Acting ------------------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ class OnPolicyAlgorithm(Algorithm):
         rewards = step.rewards
         ended = np.logical_or(step.terminated, step.truncated)
         if self._reward_scaler is not None:
-            rewards = self._reward_scaler.see(rewards, ended)
+            rewards = self._reward_scaler.see(rewards, ended, step.valid)
         rollout.rewards[at] = rewards
         rollout.ended[at] = ended
         if ended.any():
@@ -196,16 +196,20 @@ class OnPolicyAlgorithm(Algorithm):
     def _record_live(self, episode: str, step: LiveStep) -> None:
         if step.chosen.seen is not None:
             step = step._replace(observation=step.chosen.seen[0])
-        if step.terminated or step.truncated:
-            key = f"{episode}\x00{self.num_steps}"  # the name is free again while its steps wait to be learned
-            self._segments[key] = [*self._segments.pop(episode, []), step]
-        else:
-            self._segments.setdefault(episode, []).append(step)
+        ended = step.terminated or step.truncated
+        if self._reward_scaler is not None:
+            step = step._replace(reward=self._reward_scaler.see_live(episode, step.reward, ended=ended))
+        steps = self._segments.setdefault((episode, None), [])
+        steps.append(step)
+        if ended:  # the name is free again while its steps wait to be learned
+            self._segments[episode, self.num_steps] = self._segments.pop((episode, None))
         self._num_live += 1
         self.num_steps += 1
 
     def _discard_live(self, episode: str) -> None:
-        self._num_live -= len(self._segments.pop(episode, []))
+        self._num_live -= len(self._segments.pop((episode, None), []))
+        if self._reward_scaler is not None:
+            self._reward_scaler.discard(episode)
 
     # Learning ----------------------------------------------------------------------------------------------------
 
@@ -220,10 +224,12 @@ class OnPolicyAlgorithm(Algorithm):
             self._num_live = 0
         if not batches:
             return False
-        self._learn_batch(join(batches, self.spaces.action))
+        batch = join(batches, self.spaces.action)
+        if batch.size:  # all lanes may have done nothing but reset themselves
+            self._learn_batch(batch)
         if self._rollout.is_full:
             self._rollout.clear()
-        return True
+        return bool(batch.size)
 
     def learn_from(self, segments: Sequence[Segment]) -> None:
         """Updates from historical segments, which another policy may have chosen, with V-trace.
@@ -235,11 +241,12 @@ class OnPolicyAlgorithm(Algorithm):
         optimization, equation 4 (the ratio to the policy that chose, apart from the ratio that is clipped).
 
         Raises:
-            UsageError: there are none, or a log probability is missing or above 0 for a discrete action.
+            UsageError: there are none, or one is not what ``check_segment`` allows.
         """
         if not segments:
             raise UsageError("there are no segments to learn from")
-        batches = [self._historical_batch(segment) for segment in segments]
+        checked = [check_segment(segment, self.spaces.action, self.encoder.size) for segment in segments]
+        batches = [self._historical_batch(segment) for segment in checked]
         self._learn_batch(join(batches, self.spaces.action))
 
     def _rollout_batch(self) -> Batch:
@@ -279,18 +286,19 @@ class OnPolicyAlgorithm(Algorithm):
         )
 
     def _historical_batch(self, segment: Segment) -> Batch:
-        if not np.isfinite(segment.log_probs).all():
-            raise UsageError("a historical segment has log probabilities that are not finite; log propensities")
-        if not isinstance(self.spaces.action, Box) and (segment.log_probs > 0).any():
-            raise UsageError("a historical segment has log probabilities above 0; discrete actions have none")
-        observations = segment.observations
+        observations, rewards = segment.observations, segment.rewards
         if self._observation_scaler is not None:
             observations = self._observation_scaler.apply(observations)
-        outputs = self.network.predict(observations).copy()
+        if self._reward_scaler is not None:
+            rewards = self._reward_scaler.apply(rewards).astype(np.float32)
+        dropout = None
+        if self.network.num_masks:
+            dropout = self._rng.integers(self.network.num_masks, size=len(observations))
+        outputs = self.network.predict(observations, dropout).copy()
         values = outputs[:, -1].copy()
         current = self.distribution.evaluate(outputs[:, :-1], segment.actions, segment.masks).log_probs.copy()
         corrected: VTrace = vtrace(
-            segment.rewards[:, None],
+            rewards[:, None],
             values[:, None],
             self._segment_next_values(values, segment.last_observation)[:, None],
             self._segment_ends(segment)[:, None],
@@ -305,7 +313,7 @@ class OnPolicyAlgorithm(Algorithm):
             advantages=corrected.advantages[:, 0],
             returns=corrected.targets[:, 0],
             masks=segment.masks,
-            dropout=np.zeros(len(values), dtype=np.int64) if self.network.num_masks else None,
+            dropout=dropout,
             weights=corrected.weights[:, 0],
         )
 
@@ -449,7 +457,7 @@ class OnPolicyAlgorithm(Algorithm):
                 self._observation_scaler.restore(_part(state.tensors, "observation_scaler."))
             if self._reward_scaler is not None:
                 self._reward_scaler.restore(_part(state.tensors, "reward_scaler."))
-        except (KeyError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CorruptError(f"the state is not one of this {self.tag}: {error}") from error
         self._chosen = None
         self._segments.clear()
@@ -461,6 +469,6 @@ def _part(tensors: dict[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[An
 
 
 def _copy_into(target: NDArray[Any], source: NDArray[Any], name: str) -> None:
-    if source.shape != target.shape:
-        raise ValueError(f"{name} has shape {source.shape}, not {target.shape}")
+    if source.shape != target.shape or not np.isfinite(source).all():
+        raise ValueError(f"{name} has shape {source.shape}, not {target.shape}, or holds what is not finite")
     target[:] = source

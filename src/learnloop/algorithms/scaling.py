@@ -47,19 +47,42 @@ class RewardScaler:
     def __init__(self, num_lanes: int, gamma: float) -> None:
         self._moments = RunningMoments(1)
         self._returns = np.zeros(num_lanes)
+        self._live: dict[str, float] = {}
         self._gamma = gamma
 
-    def see(self, rewards: NDArray[np.float64], ended: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Takes in the rewards of all lanes, shape ``(num_lanes,)``, and returns them scaled."""
+    def see(
+        self, rewards: NDArray[np.float64], ended: NDArray[np.bool_], valid: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.float64]:
+        """Takes in the rewards of all lanes, shape ``(num_lanes,)``, but of those that only reset themselves.
+
+        Returns:
+            The rewards scaled, shape ``(num_lanes,)``.
+        """
         self._returns = self._returns * self._gamma + rewards
-        self._moments.update(self._returns[:, None])
-        scaled: NDArray[np.float64] = np.clip(rewards / np.sqrt(self._moments.variance[0] + EPSILON), -CLIP, CLIP)
+        self._moments.update((self._returns if valid is None else self._returns[valid])[:, None])
         self._returns[ended] = 0
+        return self.apply(rewards)
+
+    def see_live(self, episode: str, reward: float, *, ended: bool) -> float:
+        """Takes in a reward of a live episode and returns it scaled."""
+        total = self._live.pop(episode, 0.0) * self._gamma + reward
+        if not ended:
+            self._live[episode] = total
+        self._moments.update(np.array([[total]]))
+        return float(self.apply(np.array([reward]))[0])
+
+    def apply(self, rewards: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Returns ``rewards`` scaled by what was seen so far."""
+        scaled: NDArray[np.float64] = np.clip(rewards / np.sqrt(self._moments.variance[0] + EPSILON), -CLIP, CLIP)
         return scaled
 
     def reset(self) -> None:
-        """Forgets the running episodes."""
+        """Forgets the running episodes of all lanes."""
         self._returns[:] = 0
+
+    def discard(self, episode: str) -> None:
+        """Forgets a live episode; what was seen of it stays in the scale."""
+        self._live.pop(episode, None)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Returns a copy of what was seen."""
@@ -69,3 +92,4 @@ class RewardScaler:
         """Goes on from ``state``."""
         self._moments.restore(state)
         self._returns = np.array(state["returns"], dtype=np.float64)
+        self._live.clear()

@@ -13,6 +13,8 @@ Integers = NDArray[np.int64]
 WIDTH, LARGE_WIDTH = 16, 64
 """Leaves under one node, of a small and of a large tree. A draw costs a pass over the sums of all nodes and one over
 the leaves of a node: few calls of numpy on some thousand numbers. A deep tree of narrow nodes needs more of both."""
+BELOW_ONE = 1 - 2.0**-52
+"""A positive number times this is less than the number, by one or two of the smallest steps there are."""
 LARGE = 250_000
 """From so many entries on a tree is large."""
 
@@ -80,12 +82,12 @@ class SumTree:
         if not total > 0:
             raise UsageError("all priorities are 0; there is nothing to draw")
         places = fractions * total
-        np.minimum(places, np.nextafter(total, 0), out=places)
+        np.minimum(places, total * BELOW_ONE, out=places)
         nodes = ends.searchsorted(places, side="right")
         places -= ends.take(nodes)
         places += self._sums.take(nodes)
         leaves = self._leaves.take(nodes, axis=0) @ self._triangle
-        np.minimum(places, np.nextafter(leaves[:, -1], 0), out=places)
+        np.minimum(places, leaves[:, -1] * BELOW_ONE, out=places)
         np.maximum(places, 0, out=places)
         rows: Integers = nodes * self._width
         rows += (leaves > places[:, None]).argmax(axis=1)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from learnloop.cli.output import console, json_option, print_json, print_table, say, shown
+from learnloop.core.names import check_name
 
 if TYPE_CHECKING:
     from learnloop.loop.training import Run
@@ -63,14 +66,19 @@ def train(
       learnloop train --checkpoint-interval 20000 --register cartpole
       learnloop train --resume latest
     """
+    from learnloop.loop import find_settings
     from learnloop.loop.training import resume as resume_run
     from learnloop.loop.training import train as start
 
-    home = ctx.obj["home"]
+    if name is not None:
+        check_name("a policy", name)  # before hours of training
+    _refuse_contradictions(ctx)
+    settings = find_settings(**ctx.obj)
     options = {**parse_assignments(assignments), **_given(device=device, checkpoint_interval=checkpoint_interval)}
-    with _watch() as on_progress:
+    # What environments print is no result of this command.
+    with redirect_stdout(sys.stderr), _watch() as on_progress:
         if resume is not None:
-            run = resume_run(resume, home=home, on_progress=on_progress)
+            run = resume_run(resume, home=settings, on_progress=on_progress)
         else:
             run = start(
                 agent or algorithm,
@@ -79,17 +87,35 @@ def train(
                 episodes=episodes,
                 seeds=seeds,
                 options=options,
-                home=home,
+                home=settings,
                 on_progress=on_progress,
             )
         evaluation = run.evaluate()
-        version = None if name is None else run.best.register(name, on_progress)
+        best = run.best
+        version = None if name is None else best.register(name, on_progress)
     if as_json:
         print_json("learnloop.train/v1", run=run.record, evaluation=evaluation, version=version)
         return
     show_run(run, evaluation)
     if version is not None:
-        say(f"registered as {version.policy}@{version.version}: {'; '.join(_verdict_lines(run))}")
+        say(f"registered as {version.policy}@{version.version}: {'; '.join(best.prove().reasons)}")
+
+
+_WITH_RESUME = {"resume", "name", "as_json"}
+
+
+def _refuse_contradictions(ctx: click.Context) -> None:
+    """Refuses options that would be passed over in silence."""
+    given = {
+        option
+        for option in ctx.params
+        if ctx.get_parameter_source(option) not in (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
+    }
+    if {"agent", "algorithm"} <= given:
+        raise click.UsageError("--agent is another name of --algorithm; give one of them")
+    if "resume" in given and given - _WITH_RESUME:
+        names = ", ".join(option.opts[0] for option in ctx.command.params if option.name in given - _WITH_RESUME)
+        raise click.UsageError(f"a run that is resumed goes on with its own options; leave out {names}")
 
 
 def parse_assignments(assignments: tuple[str, ...]) -> dict[str, Any]:
@@ -129,10 +155,6 @@ def show_run(run: Run, evaluation: RunEvaluation) -> None:
     interval = summary.reason if found is None else f"95 % interval of the IQM {found.low:.1f} to {found.high:.1f}"
     say(f"mean {summary.mean:.1f}, IQM {summary.iqm:.1f} over {len(rows)} seeds; {interval}")
     say(f"run {run.run_id} in {run.folder}")
-
-
-def _verdict_lines(run: Run) -> list[str]:
-    return run.best.prove().reasons
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -62,8 +62,13 @@ def evaluate_in_environment(
         num_episodes: the same ones for both.
 
     Raises:
-        UsageError: the baseline is unknown, or acts in other spaces.
+        UsageError: the baseline is unknown or acts in other spaces, or the environment was the caller's own.
     """
+    if version.lineage.get("own_env"):
+        raise UsageError(
+            f"{version.policy}@{version.version} was trained in an environment of the caller's own "
+            f"({version.lineage['env']}), which is not registered; evaluate its run with open_run(..., env=...)"
+        )
     policy = NetworkPolicy.from_artifact(workspace.registry.load(version))
     name, other = _baseline(workspace, policy, baseline, seed)
 

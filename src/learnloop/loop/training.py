@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from learnloop.algorithms.network_policy import NetworkPolicy
 from learnloop.core.errors import CheckFailedError, UsageError
+from learnloop.core.names import check_name
 from learnloop.core.records import PolicyVersion, Verdict
 from learnloop.envs import resolve_env
 from learnloop.evaluation.returns import Returns
@@ -34,6 +35,7 @@ RUN_OPTIONS = (
 """Options that are not the algorithm's."""
 
 OnProgress = Callable[[Progress], None]
+Home: TypeAlias = str | Path | Settings | None
 
 
 class LearnedPolicy:
@@ -69,7 +71,9 @@ class LearnedPolicy:
 
         Raises:
             CheckFailedError: its learning is not proven; nothing is made.
+            UsageError: a policy cannot be called ``name``.
         """
+        check_name("a policy", name)
         found = self.prove(on_progress)
         if found.verdict is not Verdict.LEARNED:
             raise CheckFailedError(
@@ -82,6 +86,7 @@ class LearnedPolicy:
             "seed": self.seed,
             "env": record.options.env,
             "env_kwargs": record.options.env_kwargs,
+            "own_env": record.own_env,
             "num_steps": self._trained.result.best_steps,
             "options": dict(record.options.config),
             "held_out": {"kind": "environment"},
@@ -142,7 +147,7 @@ def train(
     episodes: int | None = None,
     seeds: int | Sequence[int] = 1,
     options: Mapping[str, Any] | None = None,
-    home: str | Path | None = None,
+    home: Home = None,
     on_progress: OnProgress | None = None,
 ) -> Run:
     """Trains a policy and returns the run.
@@ -157,23 +162,27 @@ def train(
         options: hyper-parameters by Stable-Baselines3's names, and those of ``RUN_OPTIONS``: ``n_envs``, ``preset``,
             ``device``, ``checkpoint_interval`` and so on. What is not given is rl-zoo's for environments that it
             knows, else the algorithm's default.
-        home: the store's folder; found as by ``find_settings`` where None.
+        home: the store's folder, or the settings that ``find_settings`` returns, with its database; found where None.
         on_progress: called about twice a second for each seed.
 
     Raises:
         UsageError: an unknown name, or values that contradict each other or do not fit the environment.
         DivergedError: a number is not finite; the message names the update.
     """
-    settings = find_settings(home)
+    settings = _settings(home)
     wanted = training_options(algorithm, env, steps=steps, episodes=episodes, options=options)
-    chosen = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    chosen = _seeds(seeds)
     own = None if isinstance(env, str) else env
     trained = start_run(settings.home / RUNS_FOLDER, wanted, chosen, env=own, on_progress=on_progress)
     return Run(trained, settings)
 
 
 def resume(
-    run_id: str = "latest", *, env: Any = None, home: str | Path | None = None, on_progress: OnProgress | None = None
+    run_id: str = "latest",
+    *,
+    env: Any = None,
+    home: Home = None,
+    on_progress: OnProgress | None = None,
 ) -> Run:
     """Goes on with a run that was interrupted, from its newest checkpoints, and returns it.
 
@@ -185,19 +194,19 @@ def resume(
 
     Raises:
         NotFoundError: there is no such run.
-        ConflictError: it has completed.
+        ConflictError: it has completed, or another process trains it.
     """
-    settings = find_settings(home)
+    settings = _settings(home)
     return Run(resume_run(settings.home / RUNS_FOLDER, run_id, env=env, on_progress=on_progress), settings)
 
 
-def open_run(run_id: str = "latest", *, env: Any = None, home: str | Path | None = None) -> Run:
+def open_run(run_id: str = "latest", *, env: Any = None, home: Home = None) -> Run:
     """Returns a run that was trained before, also by another process.
 
     Raises:
         NotFoundError: there is no such run.
     """
-    settings = find_settings(home)
+    settings = _settings(home)
     return Run(load_run(settings.home / RUNS_FOLDER, run_id, env=env), settings)
 
 
@@ -217,7 +226,21 @@ def training_options(
     given = dict(options or {})
     run_options = {name: given.pop(name) for name in RUN_OPTIONS if name in given}
     name = resolve_env(env) if isinstance(env, str) else _describe(env)
+    if not isinstance(env, str) and not callable(env):
+        run_options.setdefault("n_envs", getattr(env, "num_envs", 1))  # an object has the lanes that it has
     return make_options(algorithm, name, steps=steps, episodes=episodes, options=given, **run_options)
+
+
+def _settings(home: Home) -> Settings:
+    return home if isinstance(home, Settings) else find_settings(home)
+
+
+def _seeds(seeds: object) -> list[Any]:
+    if isinstance(seeds, int) and not isinstance(seeds, bool):
+        return list(range(seeds))
+    if isinstance(seeds, Sequence) and not isinstance(seeds, str):
+        return list(seeds)
+    raise UsageError(f"seeds is {seeds!r}; how many, or a list of whole numbers, is needed")
 
 
 def _describe(env: Any) -> str:

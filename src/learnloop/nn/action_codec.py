@@ -48,7 +48,10 @@ class ActionCodec:
             return None
         if isinstance(self.space, Box):
             raise UsageError("a box of continuous actions cannot be masked; leave the mask out")
-        allowed = np.asarray(mask)
+        try:
+            allowed = np.asarray(mask)
+        except ValueError as error:  # rows of different lengths
+            raise ActionError(f"the mask {mask!r} is no flat list of True and False") from error
         if allowed.dtype != np.bool_ and not np.isin(allowed, (0, 1)).all():
             raise ActionError(f"the mask {mask!r} holds something else than True and False (or 1 and 0)")
         allowed = allowed.astype(np.bool_)

@@ -72,6 +72,10 @@ class Activation:
             np.greater(values, _ZERO, self._positive)
             np.multiply(gradient, self._positive, gradient)
 
+    def pull(self, gradient: Floats, values: Floats) -> None:
+        """Does as ``backward``, for arrays of another shape."""
+        gradient *= 1 - values * values if self._is_tanh else values > 0
+
 
 class LayerNorm:
     """Brings the units of each row to mean 0 and variance 1, then scales and shifts them.
@@ -190,6 +194,12 @@ class HiddenLayer:
             self._gradient_transposed = self.gradient.transpose(0, 2, 1)
             self._sum_of = np.ones((1, self.values.shape[1]), dtype=np.float32)
         return self.gradient
+
+    def pull(self, gradient: Floats, tower: int, rows: NDArray[np.intp]) -> None:
+        """Turns the gradient of some rows of one tower, shape ``(rows, width)``, into that of the linear part."""
+        if self.outputs is not self.values:
+            gradient *= self._kept[tower, rows]
+        self._activation.pull(gradient, self.values[tower, rows])
 
     def backward(self, inputs: Floats, parameters: bool) -> None:
         """Turns ``gradient`` into that with respect to the linear part, and writes those of the tensors if wanted."""

@@ -18,6 +18,10 @@ _Product = tuple[Callable[[Floats, Floats], Floats], Floats | None, Floats]
 """A weight's ``dot``, what it is multiplied with (None: the input), and where the product belongs."""
 
 
+MOST_ROWS = 0.75
+"""The gradient of the inputs goes by rows if there is one for at most this share of the rows of all towers."""
+
+
 class Pass:
     """What is computed between two changes of the parameters, for batches of one size.
 
@@ -39,6 +43,9 @@ class Pass:
         self._returned = self._outputs.T
         self._inputs: Floats = np.empty((batch, 0), dtype=np.float32)
         self._backward: _BackwardBuffers | None = None
+        self._can_go_by_rows = (
+            bool(self.layers) and len(tensors.heads) > 1 and not config.shared and not config.layer_norm
+        )
 
     def forward(self, inputs: Floats, tables: Tables, masks: Noise | None) -> Floats:
         """Returns the outputs, shape ``(batch, output_size)``."""
@@ -56,6 +63,10 @@ class Pass:
         if buffers is None:
             buffers = self._backward = _BackwardBuffers(self._products, self._tensors.heads)
         np.copyto(buffers.output_gradient.T, output_gradient)
+        if inputs and not parameters and self._can_go_by_rows:
+            rows = [np.flatnonzero(gradient.any(axis=0)) for gradient in buffers.head_gradients]
+            if sum(map(len, rows)) <= MOST_ROWS * len(rows) * len(self._inputs):
+                return self._input_gradient_by_rows(buffers, rows)
         if parameters:
             self._head_gradients(buffers)
         if not self.layers:
@@ -87,6 +98,20 @@ class Pass:
                 multiply = np.multiply if len(gradient) == 1 else np.matmul
                 multiply(gradient.T, head.weight, target[head.tower])
                 written.add(head.tower)
+
+    def _input_gradient_by_rows(self, buffers: _BackwardBuffers, rows: list[NDArray[np.intp]]) -> Floats:
+        """Returns the gradient of the inputs where each tower has one for some rows only: the others cost nothing.
+
+        So it is behind the lesser one of two critics, which is another one in each row.
+        """
+        total = np.zeros(self._inputs.shape, dtype=np.float32)
+        for head, gradient, chosen in zip(self._tensors.heads, buffers.head_gradients, rows, strict=True):
+            found: Floats = gradient[:, chosen].T @ head.weight
+            for layer in reversed(self.layers):
+                layer.pull(found, head.tower, chosen)
+                found = found @ layer.weight[head.tower]
+            total[chosen] += found
+        return total
 
     def _linear_input_gradient(self, buffers: _BackwardBuffers) -> Floats:
         total = np.zeros(self._inputs.shape, dtype=np.float32)

@@ -12,6 +12,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop.core.errors import UsageError
+
 EPSILON = 1e-8
 CLIP = 10.0
 
@@ -88,7 +90,26 @@ class Normaliser:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, NDArray[Any]], prefix: str) -> Self | None:
-        """Returns the normaliser whose tensors begin with ``prefix``; None where there are none."""
-        if f"{prefix}shift" not in tensors:
-            return None
-        return cls(tensors[f"{prefix}shift"], tensors[f"{prefix}scale"])
+        """Returns the normaliser whose tensors begin with ``prefix``; None where there are none.
+
+        Raises:
+            UsageError: one of two is missing.
+        """
+        shift, scale = tensors.get(f"{prefix}shift"), tensors.get(f"{prefix}scale")
+        if shift is not None and scale is not None:
+            return cls(shift, scale)
+        if shift is not None or scale is not None:
+            raise UsageError(f"of {prefix}shift and {prefix}scale one is missing")
+        return None
+
+    def check(self, size: int) -> None:
+        """Returns if it fits rows of ``size`` numbers.
+
+        Raises:
+            UsageError: it does not, or a number is not finite, or a scale is not above 0.
+        """
+        for name, values in (("shift", self.shift), ("scale", self.scale)):
+            if values.shape != (size,) or values.dtype != np.float32 or not np.isfinite(values).all():
+                raise UsageError(f"the normaliser's {name} is not {size} finite numbers of 32 bits")
+        if not (self.scale > 0).all():
+            raise UsageError("the normaliser has a scale that is not above 0")

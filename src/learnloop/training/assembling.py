@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from learnloop.algorithms.algorithm import Algorithm
 from learnloop.algorithms.building import build_algorithm
-from learnloop.core.errors import MissingExtraError
+from learnloop.core.errors import MissingExtraError, UsageError
 from learnloop.core.spaces import Spaces
 from learnloop.nn.mlp import MLP
 from learnloop.nn.network import Network
@@ -15,14 +15,20 @@ def assemble(options: TrainingOptions, spaces: Spaces, num_lanes: int, seed: int
     """Returns the algorithm that ``options`` describe, fresh.
 
     Raises:
-        UsageError: the config does not fit the spaces, or torch has no such device.
+        UsageError: the config does not fit the spaces or the memory, or torch has no such device.
         MissingExtraError: a device other than ``cpu`` needs torch.
     """
     config = options.algorithm_config()
-    algorithm = build_algorithm(config, spaces, num_lanes=num_lanes, seed=seed)
-    if options.device != "cpu":
-        networks = {name: _on_device(network, options.device) for name, network in algorithm.networks().items()}
-        algorithm = build_algorithm(config, spaces, num_lanes=num_lanes, seed=seed, **networks)
+    try:
+        algorithm = build_algorithm(config, spaces, num_lanes=num_lanes, seed=seed)
+        if options.device != "cpu":
+            networks = {name: _on_device(network, options.device) for name, network in algorithm.networks().items()}
+            algorithm = build_algorithm(config, spaces, num_lanes=num_lanes, seed=seed, **networks)
+    except MemoryError as error:
+        raise UsageError(
+            f"{options.algorithm} with {num_lanes} lanes needs more memory than there is ({error}); lower n_steps, "
+            "buffer_size, n_envs or net_arch"
+        ) from error
     algorithm.shuffled = options.shuffled
     return algorithm
 

@@ -59,6 +59,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
         part.mkdir(parents=True)
         _write(part / TENSORS, tensors)
         _write(part / STATE, _sealed(state))
+        _sync(part)
         shutil.rmtree(place, ignore_errors=True)
         part.rename(place)
         _sync(folder)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
 from learnloop.core.errors import StoreError
+from learnloop.training.disk import write_whole
 
 
 class MetricsFile:
@@ -43,7 +45,7 @@ class MetricsFile:
             return
         self.close()
         kept = [line for line in read_metrics(self._path) if line["num_steps"] <= num_steps]
-        self._path.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+        write_whole(self._path, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
     def close(self) -> None:
         """Closes the file."""
@@ -55,7 +57,7 @@ class MetricsFile:
 def read_metrics(path: Path) -> list[dict[str, float]]:
     """Returns the lines of a file of figures, oldest first; one that a kill cut short is left out."""
     found = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if line.endswith("}"):
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with suppress(ValueError):
             found.append(json.loads(line))
-    return found
+    return [line for line in found if isinstance(line, dict) and "num_steps" in line]

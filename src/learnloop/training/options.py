@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal
 
 import msgspec
 
 from learnloop.algorithms.algorithm_config import AlgorithmConfig, check_count
-from learnloop.algorithms.building import configure, tag_of, translate
+from learnloop.algorithms.building import configure, find_algorithm, tag_of, translate
 from learnloop.core.errors import UsageError
 from learnloop.training.presets import find_preset
 
@@ -83,6 +84,17 @@ def make_options(
     Raises:
         UsageError: an unknown algorithm, preset or option, or values that contradict each other.
     """
+    find_algorithm(algorithm)
+    counts: dict[str, object] = {"steps": steps, "episodes": episodes, "n_envs": n_envs}
+    for name, value in counts.items():
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+            raise UsageError(f"{name} is {value!r}; a whole number from 1 is needed")
+    named: object = preset
+    if named is not None and not isinstance(named, str):
+        raise UsageError(f"preset is {named!r}; the name of one is needed")
+    others = {name: value for name, value in others.items() if value is not None}
+    if "env_kwargs" in others:
+        others["env_kwargs"] = _as_json(others["env_kwargs"])
     start = find_preset(algorithm, env, preset)
     config = configure(algorithm, {**start.options, **translate(algorithm, options or {})})
     if steps is None:
@@ -95,9 +107,20 @@ def make_options(
         "n_envs": start.n_envs if n_envs is None else n_envs,
         "config": msgspec.json.decode(msgspec.json.encode(config)),
         "eval_interval": max(1, (start.steps if episodes is not None else steps) // 20),
-        **{name: value for name, value in others.items() if value is not None},
+        **others,
     }
     try:
         return msgspec.convert(fields, TrainingOptions)
     except msgspec.ValidationError as error:
         raise UsageError(f"the training's options cannot be used: {error}") from error
+
+
+def _as_json(env_kwargs: Any) -> Any:
+    """Returns ``env_kwargs`` as they are written beside the results, and read for a resumption."""
+    try:
+        return json.loads(json.dumps(env_kwargs, allow_nan=False)) if isinstance(env_kwargs, dict) else env_kwargs
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"env_kwargs {env_kwargs!r} cannot be written as JSON ({error}), so that the training could be repeated; "
+            "give a callable that makes the environment with them instead"
+        ) from error

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from learnloop.algorithms.network_policy import NetworkPolicy
-from learnloop.core.errors import CorruptError, StoreError
+from learnloop.core.errors import CorruptError
 from learnloop.core.protocols import PolicyArtifact
 from learnloop.registry.artifacts import POLICY_FILE, WEIGHTS_FILE, decode_policy, decode_weights, encode_artifact
+from learnloop.training.disk import writing
 
 HASH_FILE = "content_hash"
 
@@ -20,13 +21,11 @@ def write_policy(folder: Path, policy: NetworkPolicy) -> None:
         StoreError: the disk refuses.
     """
     files = encode_artifact(policy.to_artifact())
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / POLICY_FILE).write_bytes(files.policy)
         (folder / WEIGHTS_FILE).write_bytes(files.weights)
         (folder / HASH_FILE).write_text(files.content_hash)
-    except OSError as error:
-        raise StoreError(f"the policy in {folder} cannot be written: {error.strerror or error}") from error
 
 
 def read_policy(folder: Path) -> NetworkPolicy:

@@ -19,6 +19,7 @@ from learnloop.core.seeding import derive_seed
 from learnloop.envs.registry import evaluation_env
 from learnloop.evaluation.returns import Returns, evaluate_returns
 from learnloop.evaluation.seeds import SeedStatistics, summarise_seeds
+from learnloop.training.disk import held, write_whole
 from learnloop.training.options import TrainingOptions
 from learnloop.training.policy_files import read_policy
 from learnloop.training.proof import FROZEN, HELD_OUT_EPISODES, RANDOM, TWIN, TrainingProof, prove_policies
@@ -127,12 +128,19 @@ class TrainedRun:
     @property
     def seeds(self) -> list[TrainedSeed]:
         """What each seed learned, in their order."""
-        return [TrainedSeed(self, result) for result in self.record.results]
+        return [TrainedSeed(self, result) for result in self._results()]
 
     @property
     def best(self) -> TrainedSeed:
         """The seed whose best policy earned most in the evaluations while it trained."""
-        return TrainedSeed(self, max(self.record.results, key=lambda result: result.best_return))
+        return TrainedSeed(self, max(self._results(), key=lambda result: result.best_return))
+
+    def _results(self) -> list[SeedResult]:
+        if not self.record.results:
+            raise ConflictError(
+                f"run {self.record.run_id} is {self.record.status} and has no results yet; wait for it, or resume it"
+            )
+        return self.record.results
 
     def evaluate(self, num_episodes: int = HELD_OUT_EPISODES) -> RunEvaluation:
         """Returns what the policy of each seed earns on held-out episodes, and what that says of the algorithm."""
@@ -181,10 +189,14 @@ def start_run(
 
     Raises:
         LearnloopError: what the first seed that failed raised; the others are stopped.
-        UsageError: no seeds, or one twice.
+        UsageError: no seeds, one twice, or one that is no whole number.
     """
     if not seeds or len(set(seeds)) != len(seeds):
         raise UsageError(f"the seeds are {list(seeds)}; at least one is needed, each of them once")
+    given: Sequence[object] = seeds
+    for seed in given:
+        if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 1 << 63:
+            raise UsageError(f"a seed is {seed!r}; whole numbers from 0 to below 2^63 are needed")
     record = RunRecord(
         run_id=new_id(),
         options=options,
@@ -236,6 +248,8 @@ def load_run(runs: Path, run_id: str, *, env: Any = None) -> TrainedRun:
         record = msgspec.json.decode(path.read_bytes(), type=RunRecord)
     except (OSError, msgspec.MsgspecError) as error:
         raise CorruptError(f"{path} cannot be read: {error}") from error
+    if record.format != FORMAT:
+        raise CorruptError(f"{path} has the format {record.format!r}; {FORMAT!r} can be read")
     return TrainedRun(path.parent, record, env)
 
 
@@ -248,7 +262,14 @@ def _train(
     *,
     resume: bool,
 ) -> TrainedRun:
-    run = TrainedRun(folder, record, env)
+    with held(folder):
+        return _train_held(TrainedRun(folder, record, env), jobs, on_progress, resume=resume)
+
+
+def _train_held(
+    run: TrainedRun, jobs: int | None, on_progress: Callable[[Progress], None] | None, *, resume: bool
+) -> TrainedRun:
+    folder, record, env = run.folder, run.record, run.own_env
     tasks = [
         SeedTask(options=record.options, seed=seed, folder=str(run.seed_folder(seed)), resume=resume)
         for seed in record.seeds
@@ -299,7 +320,4 @@ def _in_processes(
 
 
 def _write(folder: Path, record: RunRecord) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    part = folder / f".{RUN_FILE}.part"
-    part.write_bytes(msgspec.json.format(msgspec.json.encode(record)))
-    part.replace(folder / RUN_FILE)
+    write_whole(folder / RUN_FILE, msgspec.json.format(msgspec.json.encode(record)))

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import msgspec
 from threadpoolctl import threadpool_limits
 
 from learnloop.core import errors
-from learnloop.core.errors import LearnloopError, NotFoundError
+from learnloop.core.errors import CorruptError, LearnloopError, MissingExtraError, NotFoundError, UsageError
+from learnloop.training.disk import held, write_whole
 from learnloop.training.options import TrainingOptions
 from learnloop.training.policy_files import write_policy
 from learnloop.training.trainer import Progress, SeedResult, Trainer
@@ -26,6 +28,12 @@ RESULT_FILE = "result.json"
 BEST, FIRST = "best", "first"
 
 OnProgress = Callable[[Progress], None]
+
+_STOP_SECONDS = 5.0
+_PROGRAM = (
+    "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "  # the terminal interrupts all; the parent decides
+    "from learnloop.training.seeds import main; main()"
+)
 
 
 class SeedTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,10 +53,26 @@ def train_seed(task: SeedTask, *, env: Any = None, on_progress: OnProgress | Non
 
     Raises:
         LearnloopError: as ``Trainer``.
+        ConflictError: another process trains in the folder.
     """
     folder = Path(task.folder)
-    if task.resume and (folder / RESULT_FILE).exists():
-        return msgspec.json.decode((folder / RESULT_FILE).read_bytes(), type=SeedResult)
+    with held(folder):
+        if task.resume and (folder / RESULT_FILE).exists():
+            return _read_result(folder / RESULT_FILE, task.seed)
+        return _train(task, folder, env, on_progress)
+
+
+def _read_result(path: Path, seed: int) -> SeedResult:
+    try:
+        result = msgspec.json.decode(path.read_bytes(), type=SeedResult)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise CorruptError(f"{path} cannot be read: {error}; remove it to train this seed again") from error
+    if result.seed != seed:
+        raise CorruptError(f"{path} is of seed {result.seed}, not {seed}; remove it to train this seed again")
+    return result
+
+
+def _train(task: SeedTask, folder: Path, env: Any, on_progress: OnProgress | None) -> SeedResult:
     with threadpool_limits(limits=1, user_api="blas"):
         trainer = Trainer(task.options, task.seed, env=env, folder=folder, on_progress=on_progress)
         if task.resume:
@@ -59,9 +83,7 @@ def train_seed(task: SeedTask, *, env: Any = None, on_progress: OnProgress | Non
         result = trainer.run()
     write_policy(folder / FIRST, trainer.first)
     write_policy(folder / BEST, trainer.best or trainer.algorithm.policy())
-    part = folder / f".{RESULT_FILE}.part"
-    part.write_bytes(msgspec.json.encode(result))
-    part.replace(folder / RESULT_FILE)
+    write_whole(folder / RESULT_FILE, msgspec.json.encode(result))
     return result
 
 
@@ -70,12 +92,17 @@ class SeedProcess:
 
     def __init__(self, task: SeedTask) -> None:
         self.task = task
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        environment = {
+            **os.environ,
+            "OPENBLAS_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join(each or os.getcwd() for each in sys.path),  # "module:Id" is found as here
+        }
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "learnloop.training.seeds"],
+            [sys.executable, "-c", _PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            text=True,
+            encoding="utf-8",
             env=environment,
         )
 
@@ -88,8 +115,9 @@ class SeedProcess:
         with self._process as process:
             if process.stdin is None or process.stdout is None:
                 raise LearnloopError("the process of a seed has no pipes")
-            process.stdin.write(msgspec.json.encode(self.task).decode() + "\n")
-            process.stdin.close()
+            with suppress(BrokenPipeError):  # it ended already; its code says why
+                process.stdin.write(msgspec.json.encode(self.task).decode() + "\n")
+                process.stdin.close()
             answer: _Answer | None = None
             for line in process.stdout:
                 answer = msgspec.json.decode(line, type=_Answer)
@@ -99,13 +127,20 @@ class SeedProcess:
         if answer is not None and answer.error is not None:
             raise _error(answer.error)
         if answer is None or answer.result is None:
-            raise LearnloopError(f"the process of seed {self.task.seed} ended with {code} and without a result")
+            raise LearnloopError(
+                f"the process of seed {self.task.seed} ended with exit code {code} and without a result; what it said "
+                "is on standard error (a negative code is the signal that killed it, -9 when the memory is full)"
+            )
         return answer.result
 
     def stop(self) -> None:
         """Ends the process, whatever it does."""
         self._process.terminate()
-        self._process.wait()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
 
 class _Error(msgspec.Struct, frozen=True):
@@ -121,25 +156,30 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 def _error(error: _Error) -> LearnloopError:
     kind = getattr(errors, error.kind, LearnloopError)
-    if isinstance(kind, type) and issubclass(kind, LearnloopError) and kind is not errors.MissingExtraError:
-        return kind(error.message)
-    return LearnloopError(error.message)
+    if kind is NotFoundError:  # the environment, which this process has found
+        return UsageError(
+            f"{error.message}. Several seeds train in processes that do not run your script: give an environment that "
+            "the script registers as 'module:Id', or as a callable"
+        )
+    if not issubclass(kind, LearnloopError):
+        return LearnloopError(error.message)
+    return UsageError(error.message) if kind is MissingExtraError else kind(error.message)
 
 
 def main() -> None:
     """Trains the seed that standard input asks for."""
     task = msgspec.json.decode(sys.stdin.readline(), type=SeedTask)
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what an environment prints is no answer
 
     def answer(**fields: Any) -> None:
-        sys.stdout.write(msgspec.json.encode(_Answer(**fields)).decode() + "\n")
-        sys.stdout.flush()
+        answers.write(msgspec.json.encode(_Answer(**fields)).decode() + "\n")
+        answers.flush()
 
     try:
         answer(result=train_seed(task, on_progress=lambda progress: answer(progress=list(progress))))
     except LearnloopError as error:
         answer(error=_Error(type(error).__name__, str(error)))
         sys.exit(error.exit_code)
-
-
-if __name__ == "__main__":
-    main()
+    except BrokenPipeError:  # nobody waits for answers any more
+        os._exit(1)

@@ -128,7 +128,12 @@ class Trainer:
         self._stream: EnvStream = make_stream(
             self._env, options.n_envs, vectorization=options.vectorization, env_kwargs=options.env_kwargs or None
         )
-        self.algorithm: Algorithm = assemble(options, self._stream.spaces, self._stream.num_lanes, seed)
+        self._is_callers = not isinstance(self._env, str) and not callable(self._env)
+        try:
+            self.algorithm: Algorithm = assemble(options, self._stream.spaces, self._stream.num_lanes, seed)
+        except BaseException:
+            self._close_stream()
+            raise
         self.first: NetworkPolicy = self.algorithm.policy()
         self.best: NetworkPolicy | None = None
         self._state = _State(next_eval=options.eval_interval, next_checkpoint=options.checkpoint_interval or 0)
@@ -176,9 +181,13 @@ class Trainer:
         return self.result()
 
     def close(self) -> None:
-        """Closes the environments and the file of figures."""
-        self._stream.close()
+        """Closes the environments, unless they are an object of the caller's, and the file of figures."""
+        self._close_stream()
         self._metrics.close()
+
+    def _close_stream(self) -> None:
+        if not self._is_callers:
+            self._stream.close()
 
     def result(self) -> SeedResult:
         """Returns what came of it so far."""
@@ -205,7 +214,7 @@ class Trainer:
             step = stream.step(actions)
             algorithm.record(step)
             observations, masks = step.observations, step.masks
-            algorithm.set_progress(algorithm.num_steps / total)
+            algorithm.set_progress(self._fraction())
             learned = algorithm.learn()
             now = time.perf_counter()
             if now - self._last_log >= LOG_SECONDS and (learned or not algorithm.num_updates):
@@ -276,12 +285,16 @@ class Trainer:
         if self._on_progress is not None:
             self._on_progress(self._progress())
 
+    def _fraction(self) -> float:
+        """Returns how much of the training is done, from 0 to 1, by steps or by episodes, whichever is further."""
+        fraction = self.algorithm.num_steps / self.options.steps
+        if self.options.episodes is not None:
+            fraction = max(fraction, self._state.num_episodes / self.options.episodes)
+        return min(fraction, 1.0)
+
     def _progress(self) -> Progress:
         state, steps = self._state, self.algorithm.num_steps
-        fraction = steps / self.options.steps
-        if self.options.episodes is not None:
-            fraction = max(fraction, state.num_episodes / self.options.episodes)
-        fraction = min(fraction, 1.0)
+        fraction = self._fraction()
         rate = steps / state.seconds if state.seconds else 0.0
         left = state.seconds * (1 - fraction) / fraction if fraction and state.seconds else None
         mean = float(np.mean(state.last_returns)) if state.last_returns else None

@@ -1,0 +1,113 @@
+"""Transitions on their way into a replay and out of it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop.core.stepping import Actions, Masks
+
+Floats = NDArray[np.float32]
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+_PART = 256
+"""So many observations are compared at once."""
+
+
+class Entries(NamedTuple):
+    """Transitions whose observations the buffer has seen already, known by number. Shapes are ``(batch,)``."""
+
+    first: Integers
+    """The observation that the action was chosen on."""
+    actions: Actions
+    rewards: NDArray[Any]
+    """Of one step, or the discounted sum of several."""
+    following: Integers
+    """The observation that it led to; where ``terminated``, ``first`` again."""
+    discounts: NDArray[Any] | float
+    """What the value of ``following`` is worth: gamma, or its k-th power after k steps."""
+    terminated: Flags
+    truncated: Flags
+
+    def rows(self, chosen: Flags | slice) -> Entries:
+        """Returns those that are ``chosen``."""
+        discounts = self.discounts
+        return Entries(
+            self.first[chosen],
+            self.actions[chosen],
+            self.rewards[chosen],
+            self.following[chosen],
+            discounts if isinstance(discounts, float) else discounts[chosen],
+            self.terminated[chosen],
+            self.truncated[chosen],
+        )
+
+
+class Transitions(NamedTuple):
+    """Transitions with their observations, each of one step, shapes ``(batch, ...)``: such as historical ones."""
+
+    observations: Floats
+    """Encoded, shape ``(batch, size)``."""
+    actions: Actions
+    """Counted from 0 for a discrete space, in the units of the space for a box."""
+    rewards: NDArray[Any]
+    next_observations: Floats
+    """What each action led to; rows where ``terminated`` are not looked at."""
+    terminated: Flags
+    truncated: Flags
+    masks: Masks | None = None
+    """Which choices were allowed, shape ``(batch, num_choices)``; None: all."""
+    next_masks: Masks | None = None
+
+
+class Sample(NamedTuple):
+    """Transitions that were drawn. Observations are the buffer's, and valid until its next sample of the same size."""
+
+    numbers: Integers
+    """Which transitions they are; a number is never used again, so it tells an entry from what overwrites it."""
+    following: Integers
+    """Which observations they led to; equal numbers are the same observation."""
+    observations: Floats
+    actions: Actions
+    rewards: Floats
+    next_observations: Floats
+    """Where ``terminated``, ``observations`` again."""
+    discounts: Floats
+    terminated: Flags
+    truncated: Flags
+    masks: Masks | None
+    next_masks: Masks | None
+    weights: Floats | None
+    """Importance weights, at most 1; None: all are 1."""
+
+    def rows(self, rows: slice) -> Sample:
+        """Returns a part."""
+        return Sample(
+            self.numbers[rows],
+            self.following[rows],
+            self.observations[rows],
+            self.actions[rows],
+            self.rewards[rows],
+            self.next_observations[rows],
+            self.discounts[rows],
+            self.terminated[rows],
+            self.truncated[rows],
+            None if self.masks is None else self.masks[rows],
+            None if self.next_masks is None else self.next_masks[rows],
+            None if self.weights is None else self.weights[rows],
+        )
+
+
+def chained(transitions: Transitions) -> Flags:
+    """Returns which transitions end with the observation, and the mask, that the one after them begins with."""
+    found = np.zeros(len(transitions.rewards), dtype=np.bool_)
+    for start in range(0, len(found) - 1, _PART):
+        stop = min(start + _PART, len(found) - 1)
+        following = transitions.observations[start + 1 : stop + 1]
+        found[start:stop] = (transitions.next_observations[start:stop] == following).all(axis=1)
+    if transitions.next_masks is not None and transitions.masks is not None:
+        found[:-1] &= (transitions.next_masks[:-1] == transitions.masks[1:]).all(axis=1)
+    return found & ~(transitions.terminated | transitions.truncated)
