@@ -17,16 +17,16 @@ from learnloop.core.records import Verdict
 from learnloop.loop import evaluate
 from learnloop.loop.training import training_options
 
-QUICK = {"preset": "many-envs", "eval_interval": 10_000}
+QUICK = {"preset": "many-envs", "eval_interval": 8_000}
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with a policy that learned CartPole, registered."""
     folder = tmp_path_factory.mktemp("home")
-    run = ll.train("ppo", env="cartpole", steps=20_000, options=QUICK, home=folder)
+    run = ll.train("ppo", env="cartpole", steps=16_000, options=QUICK, home=folder)
     version = run.best.register("cartpole")
-    assert version.metrics["reward"] > 400
+    assert version.metrics["reward"] > 200
     return folder
 
 
@@ -69,7 +69,7 @@ def test_serving_needs_numpy_alone(home: Path) -> None:
 def test_evaluation_is_against_a_baseline_on_new_episodes(home: Path) -> None:
     with ll.Workspace(ll.loop.find_settings(home)) as workspace:  # type: ignore[attr-defined]
         version, comparison = evaluate(workspace, "cartpole", "random")
-        assert comparison.mean > 400
+        assert comparison.mean > 200
         assert comparison.baseline_mean < 50
         assert comparison.p_value < 0.01
         _, same = evaluate(workspace, "cartpole", "cartpole@1")

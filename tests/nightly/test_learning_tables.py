@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -25,12 +25,12 @@ class Line(NamedTuple):
     published: str
     """rl-zoo's benchmark.md, one run."""
     seeds: int = 3
-    options: dict[str, Any] = {}
+    eval_interval: int | None = None
 
 
 LINES = [
     Line("ppo", "CartPole-v1", 100_000, 475, "500.0 +- 0.0", 5),
-    Line("dqn", "CartPole-v1", 100_000, 475, "500.0 (50k)", 5, {"eval_interval": 2_000}),
+    Line("dqn", "CartPole-v1", 100_000, 475, "500.0 (50k)", 5, 2_000),
     Line("a2c", "CartPole-v1", 500_000, 475, "500.0", 5),
     Line("ppo", "Acrobot-v1", 500_000, -95, "-73.5 +- 18.2 (1M)"),
     Line("a2c", "Acrobot-v1", 500_000, -95, "-83.4"),
@@ -46,8 +46,7 @@ LINES = [
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: f"{line.algorithm}-{line.env}")
 def test_rl_zoos_table(line: Line, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run_options = {name: line.options[name] for name in ("eval_interval",) if name in line.options}
-    options = make_options(line.algorithm, line.env, steps=line.steps, **run_options)
+    options = make_options(line.algorithm, line.env, steps=line.steps, eval_interval=line.eval_interval)
     run = start_run(tmp_path, options, list(range(line.seeds)))
     means = run.evaluate(100).means
     seconds = [result.seconds for result in run.record.results]

@@ -342,6 +342,9 @@ class OnPolicyAlgorithm(Algorithm):
             self._update(batch)
         norm = float(np.linalg.norm(before))
         change = float(np.linalg.norm(self.network.parameters - before))
+        if not math.isfinite(change):
+            raise DivergedError(f"after update {self.num_updates} the parameters are not finite")
+        self.metrics.set("train/num_non_finite", 0)
         self.metrics.set("train/weight_change", change / norm if norm else float("nan"))
         self.metrics.set("train/explained_variance", explained_variance(batch.values, batch.returns))
         dormant = dormant_ratio(self.network, batch.observations)

@@ -65,8 +65,10 @@ def train(
       learnloop train --env Acrobot-v1 --steps 200000 --set learning_rate=lin_0.001 --set n_envs=16
       learnloop train --checkpoint-interval 20000 --register cartpole
       learnloop train --resume latest
+      learnloop train --resume latest --register cartpole
     """
     from learnloop.loop import find_settings
+    from learnloop.loop.training import open_run
     from learnloop.loop.training import resume as resume_run
     from learnloop.loop.training import train as start
 
@@ -77,7 +79,9 @@ def train(
     options = {**parse_assignments(assignments), **_given(device=device, checkpoint_interval=checkpoint_interval)}
     # What environments print is no result of this command.
     with redirect_stdout(sys.stderr), _watch() as on_progress:
-        if resume is not None:
+        if resume is not None and name is not None and open_run(resume, home=settings).record.status == "completed":
+            run = open_run(resume, home=settings)  # nothing is left to train; it is to be registered
+        elif resume is not None:
             run = resume_run(resume, home=settings, on_progress=on_progress)
         else:
             run = start(
@@ -91,14 +95,17 @@ def train(
                 on_progress=on_progress,
             )
         evaluation = run.evaluate()
-        best = run.best
-        version = None if name is None else best.register(name, on_progress)
+    if not as_json:
+        show_run(run, evaluation)
+    version = None
+    if name is not None:
+        with redirect_stdout(sys.stderr), _watch() as on_progress:
+            best = run.best
+            version = best.register(name, on_progress)
+        if not as_json:
+            say(f"registered as {version.policy}@{version.version}: {'; '.join(best.prove().reasons)}")
     if as_json:
         print_json("learnloop.train/v1", run=run.record, evaluation=evaluation, version=version)
-        return
-    show_run(run, evaluation)
-    if version is not None:
-        say(f"registered as {version.policy}@{version.version}: {'; '.join(best.prove().reasons)}")
 
 
 _WITH_RESUME = {"resume", "name", "as_json"}
@@ -184,23 +191,26 @@ def _watch() -> Iterator[Callable[[Progress], None]]:
         def show(progress: Progress) -> None:
             with lock:
                 if progress.seed not in tasks:
-                    label = f"seed {progress.seed}" if len(str(progress.seed)) < 6 else "twin"
-                    tasks[progress.seed] = bars.add_task(label, total=1.0, figures="")
+                    tasks[progress.seed] = bars.add_task(_label(progress), total=1.0, figures="")
             bars.update(tasks[progress.seed], completed=progress.fraction, figures=_figures(progress))
 
         yield show
 
 
+def _label(progress: Progress) -> str:
+    """Returns what a training is called; the seeds of twins are long numbers."""
+    return f"seed {progress.seed}" if progress.seed < 1_000_000 else "twin"
+
+
 class _Lines:
     def __init__(self) -> None:
         self._last: dict[int, float] = {}
-        self._begun = time.monotonic()
 
     def __call__(self, progress: Progress) -> None:
-        if time.monotonic() - self._last.get(progress.seed, self._begun) >= LINE_SECONDS:
+        if time.monotonic() - self._last.setdefault(progress.seed, time.monotonic()) >= LINE_SECONDS:
             self._last[progress.seed] = time.monotonic()
             left = "" if progress.seconds_left is None else f", {progress.seconds_left:.0f} s left"
-            say(shown(f"seed {progress.seed}: {progress.fraction:.0%}, {_figures(progress)}{left}"), error=True)
+            say(shown(f"{_label(progress)}: {progress.fraction:.0%}, {_figures(progress)}{left}"), error=True)
 
 
 def _figures(progress: Progress) -> str:

@@ -6,7 +6,9 @@ within a unit first.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import combinations
 from statistics import NormalDist
 
 import msgspec
@@ -147,8 +149,9 @@ def units_needed(differences: ArrayLike, worst_loss: float, alpha: float) -> flo
 def two_sample_p_value(first: ArrayLike, second: ArrayLike, *, seed: int = 0, num_permutations: int = 10_000) -> float:
     """Returns the one-sided p-value against "the first values are not higher in the mean than the second".
 
-    Under the null which values are the first is by chance: so many are drawn from all of them ``num_permutations``
-    times, and p = (1 + b) / (1 + num_permutations), where b counts draws with at least the observed sum.
+    Under the null which values are the first is by chance. Where there are at most ``num_permutations`` ways to choose
+    so many of all of them, all are tried and p is exact: the share whose sum is at least the observed, that one among
+    them. Else ``num_permutations`` are drawn, and p = (1 + b) / (1 + num_permutations), where b counts such draws.
 
     Source: Pitman 1937, Significance tests which may be applied to samples from any populations; Phipson & Smyth 2010,
     equation 2.
@@ -164,8 +167,11 @@ def two_sample_p_value(first: ArrayLike, second: ArrayLike, *, seed: int = 0, nu
     """
     ours, theirs = _checked(first), _checked(second)
     pooled = np.concatenate([ours, theirs])
-    rng = generator(seed, "two-sample", ours.size, theirs.size)
     limit = float(ours.sum()) - _TIE * float(np.sum(np.abs(pooled)))
+    if math.comb(pooled.size, ours.size) <= num_permutations:
+        ways = np.array(list(combinations(range(pooled.size), ours.size)))
+        return float(np.mean(pooled[ways].sum(axis=1) >= limit))
+    rng = generator(seed, "two-sample", ours.size, theirs.size)
     draws = rng.permuted(np.tile(pooled, (num_permutations, 1)), axis=1)[:, : ours.size].sum(axis=1)
     return (1 + int(np.sum(draws >= limit))) / (1 + num_permutations)
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import msgspec
+
 from learnloop.algorithms.network_policy import NetworkPolicy
 from learnloop.core.errors import CheckFailedError, UsageError
 from learnloop.core.names import check_name
@@ -58,9 +60,10 @@ class LearnedPolicy:
         return self._trained.evaluate(num_episodes)
 
     def prove(self, on_progress: OnProgress | None = None) -> TrainingProof:
-        """Returns whether it has learned: against the policy before its first update, the random policy, and a twin.
+        """Returns whether it has learned: against the policy before its first update, the random policy, and twins.
 
-        The twin is trained now, with the same budget, while each update credits actions with others' advantages.
+        Twins are trained now, each with the same budget, while each update credits actions with others' advantages: 19
+        for a run of one seed, unless one is as good, 5 for one of five seeds.
         """
         if self._proof is None:
             self._proof = self._trained.prove(on_progress=on_progress)
@@ -88,7 +91,7 @@ class LearnedPolicy:
             "env_kwargs": record.options.env_kwargs,
             "own_env": record.own_env,
             "num_steps": self._trained.result.best_steps,
-            "options": dict(record.options.config),
+            "options": msgspec.to_builtins(record.options),
             "held_out": {"kind": "environment"},
         }
         metrics = {"reward": found.mean, "num_episodes": found.num_episodes}

@@ -211,6 +211,8 @@ learning), ``orchestrator`` for an observation of 256 numbers and 64 actions (S2
 SEED_SHAPES: Mapping[str, tuple[int, int]] = {"prompt-mutation": (1536, 5), "orchestrator": (256, 64)}
 """Numbers of an observation and of actions that a preset is meant for."""
 
+PLAIN = "defaults"
+"""The preset of the algorithm's own defaults, also where rl-zoo knows better."""
 DEFAULT_STEPS = 100_000
 DEFAULT_ENVS: Mapping[str, int] = {"ppo": 8, "a2c": 8}
 
@@ -226,11 +228,13 @@ def find_preset(algorithm: str, env: str, name: str | None) -> Preset:
     Raises:
         UsageError: there is no preset of that name for the algorithm.
     """
+    plain = Preset(steps=DEFAULT_STEPS, n_envs=DEFAULT_ENVS.get(algorithm, 1), source=PLAIN)
     if name is None:
-        plain = Preset(steps=DEFAULT_STEPS, n_envs=DEFAULT_ENVS.get(algorithm, 1), source="defaults")
         return _ZOO.get((algorithm, env), plain)
+    if name == PLAIN:
+        return plain
     found = PRESETS.get((algorithm, name))
     if found is None:
-        known = [preset for owner, preset in PRESETS if owner == algorithm]
+        known = [PLAIN, *(preset for owner, preset in PRESETS if owner == algorithm)]
         raise UsageError(f"{algorithm} has no preset {name!r}; it has {one_of(known)}")
     return found

@@ -1,53 +1,67 @@
 """Whether the policy of a training has learned: on episodes that nobody chose it by, against three others.
 
-The others are the policy before its first update, the random policy, and a twin: the same algorithm with the same
-budget whose updates credit each action with another's advantage (or target). Shuffling rewards alone would not do:
-where every step pays 1 and only the length of an episode counts, as in CartPole, shuffled rewards are the true ones.
+The others are the policy before its first update, the random policy, and twins: trainings of the same algorithm with
+the same budget, whose updates credit each action with another's advantage (or target). Shuffling rewards alone would
+not do: where every step pays 1 and only the length of an episode counts, as in CartPole, shuffled rewards are the true
+ones.
+
+Many episodes of one twin say little: trainings that learn nothing differ far more from each other than episodes do. So
+what is ranked among twins is trainings, by what they earned towards their end.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop.algorithms.network_policy import NetworkPolicy
 from learnloop.core.records import Verdict
 from learnloop.core.seeding import derive_seed
-from learnloop.evaluation.permutation import Interval, holm, paired_interval, sign_flip_p_value
-from learnloop.evaluation.returns import evaluate_returns
+from learnloop.evaluation.permutation import Interval, holm, paired_interval, sign_flip_p_value, two_sample_p_value
+from learnloop.evaluation.returns import Returns
 
 Floats = NDArray[np.float64]
 
 ALPHA = 0.05
 MIN_EFFECT = 0.5
-"""A difference must be at least so many pooled standard deviations of the returns: less is noise that many episodes
-make significant."""
+"""A difference from the frozen and the random policy must be at least so many pooled standard deviations of the
+returns: less is noise that many episodes make significant."""
 HELD_OUT_EPISODES = 100
+FROZEN, RANDOM, TWINS = "frozen", "random", "shuffled"
+_NUM_TWINS = {1: 19, 2: 9, 3: 6, 4: 5}
 
-FROZEN, RANDOM, TWIN = "frozen", "random", "shuffled"
+
+def twins_needed(num_seeds: int) -> int:
+    """Returns how many twins a run of ``num_seeds`` is ranked among: the fewest, or a few more, that can be enough.
+
+    With n seeds and m twins the smallest p is 1 / C(n + m, n): 1/20 for 1 and 19, 1/252 for 5 and 5.
+    """
+    return _NUM_TWINS.get(num_seeds, 5)
 
 
 class ReturnTest(msgspec.Struct, frozen=True, kw_only=True):
-    """The learned policy against one other, over the same held-out episodes."""
+    """What was learned against one other."""
 
     against: str
     mean: float
-    """Of the other."""
+    """Of the other's returns; of what all twins earned towards their end."""
     difference: float
+    """From the judged policy; from the mean over the run's seeds for twins."""
     interval: Interval | None
-    """Of the difference; None below 20 episodes."""
-    effect: float
-    """The difference in pooled standard deviations."""
+    """Of the difference; None below 20 episodes, and for twins."""
+    effect: float | None
+    """The difference in pooled standard deviations of the returns; None for twins."""
     p_value: float
-    """One-sided: small when the learned policy earns more (sign flips)."""
+    """One-sided, small when more was learned: sign flips over episodes, an exact permutation of trainings for twins."""
     p_value_worse: float
     p_adjusted: float
     """After Holm's correction over the tests."""
+    values: list[float] = []
+    """Of twins: what each earned in the evaluations towards its end."""
 
 
 class TrainingProof(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,8 +70,11 @@ class TrainingProof(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     reasons: list[str]
     mean: float
-    """Of the learned policy's returns."""
+    """Of the judged policy's returns."""
     num_episodes: int
+    """Held out, the same ones for all."""
+    seed_means: list[float]
+    """What each of the run's seeds earned in the evaluations towards its end: what is compared with twins."""
     tests: list[ReturnTest]
 
     def to_statistics(self) -> dict[str, Any]:
@@ -66,49 +83,75 @@ class TrainingProof(msgspec.Struct, frozen=True, kw_only=True):
         return figures
 
 
-def prove_policies(
-    best: NetworkPolicy,
-    others: Mapping[str, NetworkPolicy],
-    env: Any,
-    *,
-    seed: int,
-    num_episodes: int = HELD_OUT_EPISODES,
-    env_kwargs: dict[str, Any] | None = None,
-) -> TrainingProof:
-    """Returns whether ``best`` earns more than each of ``others`` on held-out episodes.
+class Rivals(NamedTuple):
+    """All that a policy is judged against: two policies on the same held-out episodes, and trainings."""
+
+    frozen: Returns
+    random: Returns
+    seed_means: Sequence[float]
+    """What each seed of its run earned towards its end, its own among them."""
+    twin_means: Sequence[float]
+    """That of each twin; empty: the algorithm does not learn and has none."""
+
+
+def draw_twins(
+    trained: Sequence[float], num_twins: int, train: Callable[[Sequence[int]], Sequence[float]], batch: int
+) -> list[float]:
+    """Returns the mean returns of up to ``num_twins`` twins, which are trained now, ``batch`` at a time.
+
+    Against a single training it ends as soon as a twin is as good: p can then not be small any more.
+
+    Source: Besag & Clifford 1991, Sequential Monte Carlo p-values.
 
     Args:
-        best: what was learned.
-        others: by name, ``frozen``, ``random`` and ``shuffled``.
-        env: the environment.
-        seed: of the training; the held-out episodes' seeds derive from it and are used nowhere else.
-        num_episodes: the same ones for each policy.
-        env_kwargs: of the environment.
+        trained: the mean return of each of the run's seeds.
+        num_twins: how many at most.
+        train: trains the twins of these numbers and returns their mean returns.
+        batch: how many at once.
     """
-    held_out = derive_seed(seed, "held-out")
+    found: list[float] = []
+    while len(found) < num_twins:
+        found += train(range(len(found), min(len(found) + batch, num_twins)))
+        if len(trained) == 1 and max(found) >= trained[0]:
+            break
+    return found
 
-    def returns(policy: NetworkPolicy) -> Floats:
-        found = evaluate_returns(policy, env, num_episodes=num_episodes, seed=held_out, env_kwargs=env_kwargs)
-        return np.array(found.returns, dtype=np.float64)
 
-    learned = returns(best)
-    tests = [_test(name, learned, returns(policy), seed) for name, policy in others.items()]
+def judge_policy(learned: Returns, rivals: Rivals, *, seed: int) -> TrainingProof:
+    """Returns whether ``learned``, the returns of the judged policy, is better than all that it is judged against."""
+    tests = [
+        _episode_test(FROZEN, learned, rivals.frozen, seed),
+        _episode_test(RANDOM, learned, rivals.random, seed),
+    ]
+    if rivals.twin_means:
+        tests.append(_twin_test(rivals.seed_means, rivals.twin_means))
     adjusted = holm([test.p_value for test in tests])
     tests = [msgspec.structs.replace(test, p_adjusted=p) for test, p in zip(tests, adjusted, strict=True)]
     verdict, reasons = judge(tests)
+    unfinished = sum(len(each.unfinished) for each in (learned, rivals.frozen, rivals.random))
+    if unfinished and verdict is Verdict.LEARNED:
+        verdict = Verdict.INCONCLUSIVE
+        reasons = [f"{unfinished} held-out episodes did not end within {learned.max_episode_steps} steps", *reasons]
     return TrainingProof(
-        verdict=verdict, reasons=reasons, mean=float(learned.mean()), num_episodes=num_episodes, tests=tests
+        verdict=verdict,
+        reasons=reasons,
+        mean=learned.mean,
+        num_episodes=len(learned.returns),
+        seed_means=list(rivals.seed_means),
+        tests=tests,
     )
 
 
-def judge(tests: list[ReturnTest]) -> tuple[Verdict, list[str]]:
+def judge(tests: Sequence[ReturnTest]) -> tuple[Verdict, list[str]]:
     """Returns the verdict that ``tests`` allow, with the reasons.
 
-    ``learned``: better than each other one, by p <= .05 after Holm's correction and by half a standard deviation.
-    ``regressed``: worse than the policy before its first update. ``inconclusive``: better than each, but by too little
-    or on too few episodes to say so. ``no_signal``: else.
+    ``learned``: better than each other one, by p <= .05 after Holm's correction, and than the frozen and the random
+    policy by half a standard deviation. ``regressed``: worse than the policy before its first update.
+    ``inconclusive``: better than each, but by too little to say so. ``no_signal``: else.
     """
-    failed = [test for test in tests if test.p_adjusted > ALPHA or test.effect < MIN_EFFECT]
+    failed = [
+        test for test in tests if test.p_adjusted > ALPHA or (test.effect is not None and test.effect < MIN_EFFECT)
+    ]
     if not failed:
         return Verdict.LEARNED, [f"better than {test.against} by {_figures(test)}" for test in tests]
     worse = [test for test in failed if test.against == FROZEN and test.p_value_worse <= ALPHA]
@@ -120,27 +163,40 @@ def judge(tests: list[ReturnTest]) -> tuple[Verdict, list[str]]:
     return Verdict.NO_SIGNAL, reasons
 
 
-def _test(name: str, learned: Floats, other: Floats, seed: int) -> ReturnTest:
-    difference = learned - other
+def _episode_test(name: str, learned: Returns, other: Returns, seed: int) -> ReturnTest:
+    ours, theirs = (np.array(each.returns, dtype=np.float64) for each in (learned, other))
+    difference = ours - theirs
     flips = derive_seed(seed, "flips", name)
-    pooled = math.sqrt((float(learned.var()) + float(other.var())) / 2)
+    pooled = math.sqrt((float(ours.var()) + float(theirs.var())) / 2)
     mean = float(difference.mean())
-    without_spread = math.copysign(math.inf, mean) if mean else 0.0
-    effect = mean / pooled if pooled else without_spread
+    without_spread = math.copysign(1e9, mean) if mean else 0.0
     return ReturnTest(
         against=name,
-        mean=float(other.mean()),
+        mean=other.mean,
         difference=mean,
         interval=paired_interval(difference),
-        effect=min(max(effect, -1e9), 1e9),
+        effect=min(max(mean / pooled, -1e9), 1e9) if pooled else without_spread,
         p_value=sign_flip_p_value(difference, seed=flips),
         p_value_worse=sign_flip_p_value(-difference, seed=flips),
         p_adjusted=1.0,
     )
 
 
-def _figures(test: ReturnTest) -> str:
-    return (
-        f"{abs(test.difference):.4g} a held-out episode ({test.effect:.2g} standard deviations, "
-        f"p = {test.p_adjusted:.3g} after Holm)"
+def _twin_test(seed_means: Sequence[float], twin_means: Sequence[float]) -> ReturnTest:
+    ours, theirs = np.array(seed_means), np.array(twin_means)
+    return ReturnTest(
+        against=TWINS,
+        mean=float(theirs.mean()),
+        difference=float(ours.mean() - theirs.mean()),
+        interval=None,
+        effect=None,
+        p_value=two_sample_p_value(ours, theirs),
+        p_value_worse=two_sample_p_value(-ours, -theirs),
+        p_adjusted=1.0,
+        values=[float(value) for value in theirs],
     )
+
+
+def _figures(test: ReturnTest) -> str:
+    size = f"{len(test.values)} twins" if test.effect is None else f"{test.effect:.2g} standard deviations"
+    return f"{abs(test.difference):.4g} a held-out episode ({size}, p = {test.p_adjusted:.3g} after Holm)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -22,7 +23,14 @@ from learnloop.evaluation.seeds import SeedStatistics, summarise_seeds
 from learnloop.training.disk import held, write_whole
 from learnloop.training.options import TrainingOptions
 from learnloop.training.policy_files import read_policy
-from learnloop.training.proof import FROZEN, HELD_OUT_EPISODES, RANDOM, TWIN, TrainingProof, prove_policies
+from learnloop.training.proof import (
+    HELD_OUT_EPISODES,
+    Rivals,
+    TrainingProof,
+    draw_twins,
+    judge_policy,
+    twins_needed,
+)
 from learnloop.training.seeds import BEST, FIRST, SeedProcess, SeedTask, train_seed
 from learnloop.training.trainer import Progress, SeedResult, Trainer
 
@@ -66,32 +74,62 @@ class TrainedSeed:
 
     def evaluate(self, num_episodes: int = HELD_OUT_EPISODES) -> Returns:
         """Returns what the policy earns on episodes that neither trained nor chose it."""
+        return self._returns(self.policy, num_episodes)
+
+    def prove(
+        self, *, num_episodes: int = HELD_OUT_EPISODES, on_progress: Callable[[Progress], None] | None = None
+    ) -> TrainingProof:
+        """Returns whether it has learned; trains the twins that say so, each with the same budget, once.
+
+        Raises:
+            LearnloopError: as training.
+        """
+
+        def returns(policy: NetworkPolicy) -> Returns:
+            return self._returns(policy, num_episodes)
+
+        learned = returns(self.policy)
+        means = [late_return(result) for result in self.run.record.results]
+        twins: list[float] = []
+        if self.run.record.options.algorithm != "random":
+            jobs = os.cpu_count() or 1
+
+            def train(numbers: Sequence[int]) -> list[float]:
+                return [late_return(result) for result in self.run.train_twins(numbers, on_progress)]
+
+            twins = draw_twins(means, twins_needed(len(means)), train, jobs)
+        chance = NetworkPolicy(
+            self.policy.spaces,
+            None,
+            outputs="uniform",
+            learned_by="random",
+            seed=derive_seed(self.seed, "random"),
+        )
+        rivals = Rivals(returns(self.first), returns(chance), means, twins)
+        return judge_policy(learned, rivals, seed=self.seed)
+
+    def _returns(self, policy: NetworkPolicy, num_episodes: int) -> Returns:
         return evaluate_returns(
-            self.policy,
+            policy,
             self.run.env,
             num_episodes=num_episodes,
             seed=derive_seed(self.seed, "held-out"),
             env_kwargs=self.run.record.options.env_kwargs or None,
         )
 
-    def prove(self, *, on_progress: Callable[[Progress], None] | None = None) -> TrainingProof:
-        """Returns whether it has learned; trains the twin that says so, with the same budget, unless that was done.
 
-        Raises:
-            LearnloopError: as training.
-        """
-        options = msgspec.structs.replace(self.run.record.options, shuffled=True, checkpoint_interval=None)
-        folder = self.run.seed_folder(self.seed) / "twin"
-        task = SeedTask(options=options, seed=derive_seed(self.seed, "twin"), folder=str(folder), resume=True)
-        others = {FROZEN: self.first, RANDOM: self._random()}
-        if options.algorithm != "random":
-            train_seed(task, env=self.run.own_env, on_progress=on_progress)
-            others[TWIN] = read_policy(folder / BEST)
-        return prove_policies(self.policy, others, self.run.env, seed=self.seed, env_kwargs=options.env_kwargs or None)
+LATE_SHARE = 4
+"""The last of so many parts of a training is what trainings are compared by."""
 
-    def _random(self) -> NetworkPolicy:
-        seed = derive_seed(self.seed, "random")
-        return NetworkPolicy(self.policy.spaces, None, outputs="uniform", learned_by="random", seed=seed)
+
+def late_return(result: SeedResult) -> float:
+    """Returns the mean return of the last quarter of the evaluations of a training.
+
+    Not that of its best policy: the best of many policies that drift without learning is often good, where good ones
+    are many (random search solves CartPole).
+    """
+    late = result.curve[-math.ceil(len(result.curve) / LATE_SHARE) :]
+    return sum(point.mean_return for point in late) / len(late)
 
 
 class TrainedRun:
@@ -124,6 +162,27 @@ class TrainedRun:
     def seed_folder(self, seed: int) -> Path:
         """Returns where the files of ``seed`` are."""
         return self.folder / f"seed-{seed}"
+
+    def train_twins(
+        self, numbers: Sequence[int], on_progress: Callable[[Progress], None] | None = None
+    ) -> list[SeedResult]:
+        """Returns what came of each of the twins ``numbers``, trained now unless that was done before.
+
+        Raises:
+            LearnloopError: as training.
+        """
+        options = msgspec.structs.replace(self.record.options, shuffled=True, checkpoint_interval=None)
+        first = self.record.seeds[0]
+        tasks = [
+            SeedTask(
+                options=options,
+                seed=derive_seed(first, "twin", number),
+                folder=str(self.folder / "twins" / str(number)),
+                resume=True,
+            )
+            for number in numbers
+        ]
+        return _train_tasks(tasks, self.own_env, None, on_progress)
 
     @property
     def seeds(self) -> list[TrainedSeed]:
@@ -276,10 +335,7 @@ def _train_held(
     ]
     _write(folder, msgspec.structs.replace(record, status="running", error=None))
     try:
-        if env is not None or len(tasks) == 1:
-            results = [train_seed(task, env=env, on_progress=on_progress) for task in tasks]
-        else:
-            results = _in_processes(tasks, jobs or os.cpu_count() or 1, on_progress)
+        results = _train_tasks(tasks, env, jobs, on_progress)
     except BaseException as error:
         status: Status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
         _write(folder, msgspec.structs.replace(record, status=status, error=str(error) or type(error).__name__))
@@ -287,6 +343,14 @@ def _train_held(
     run.record = msgspec.structs.replace(record, status="completed", error=None, results=results)
     _write(folder, run.record)
     return run
+
+
+def _train_tasks(
+    tasks: Sequence[SeedTask], env: Any, jobs: int | None, on_progress: Callable[[Progress], None] | None
+) -> list[SeedResult]:
+    if env is not None or len(tasks) == 1:
+        return [train_seed(task, env=env, on_progress=on_progress) for task in tasks]
+    return _in_processes(tasks, jobs or os.cpu_count() or 1, on_progress)
 
 
 def _in_processes(

@@ -12,7 +12,7 @@ import numpy as np
 
 from learnloop.algorithms.algorithm import Algorithm, AlgorithmState
 from learnloop.algorithms.network_policy import NetworkPolicy
-from learnloop.core.errors import CorruptError
+from learnloop.core.errors import CorruptError, LearnloopError, UsageError
 from learnloop.core.protocols import PolicyArtifact
 from learnloop.core.seeding import derive_seed
 from learnloop.envs import EnvStream, make_stream
@@ -211,7 +211,14 @@ class Trainer:
         total = self.options.steps
         while algorithm.num_steps < total and not self._has_all_episodes():
             actions = algorithm.choose(observations, masks)
-            step = stream.step(actions)
+            try:
+                step = stream.step(actions)
+            except LearnloopError:
+                raise
+            except Exception as error:  # another's code; a reader of the message has use for its type
+                raise UsageError(
+                    f"the environment {self.options.env} raised {type(error).__name__}: {error}"
+                ) from error
             algorithm.record(step)
             observations, masks = step.observations, step.masks
             algorithm.set_progress(self._fraction())
