@@ -10,9 +10,10 @@ import pytest
 
 from learnloop.algorithms.building import build_algorithm, configure
 from learnloop.algorithms.network_policy import NetworkPolicy
-from learnloop.core.errors import CorruptError
+from learnloop.core.errors import CorruptError, DivergedError
 from learnloop.core.protocols import PolicyArtifact
 from learnloop.core.spaces import Box, Discrete, MultiDiscrete, Spaces
+from learnloop.nn.mlp import MLP, Head, MLPConfig
 from tests.algorithms.steps import box, drive, spaces
 
 F = np.float32
@@ -87,3 +88,20 @@ def test_a_config_that_fits_no_network_is_refused(config: dict[str, Any]) -> Non
     artifact = stored()
     with pytest.raises(CorruptError):
         NetworkPolicy.from_artifact(artifact._replace(config={**artifact.config, **msgspec.to_builtins(config)}))
+
+
+@pytest.mark.parametrize("outputs", ["distribution", "q_values", "duelling"])
+def test_one_observation_is_acted_on_as_in_a_batch(outputs: str) -> None:
+    """``act`` without a mask takes a short way."""
+    two = Spaces(observation=Box(shape=(3,), low=(None,) * 3, high=(None,) * 3), action=Discrete(n=4, start=10))
+    size = 5 if outputs == "duelling" else 4
+    network = MLP(MLPConfig(input_size=3, hidden=(8,), heads=(Head(name="policy", size=size),)), seed=1)
+    policy = NetworkPolicy(two, network, outputs=outputs, learned_by="test")  # type: ignore[arg-type]
+    observations = np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32)
+    batch = policy.choose(observations)
+    assert len(set(batch.tolist())) > 1
+    assert [policy.act(row) for row in observations] == (batch + 10).tolist()
+    assert [policy.act(row, [True] * 4) for row in observations] == (batch + 10).tolist()
+    network.parameters[:] = np.nan
+    with pytest.raises(DivergedError):
+        policy.act(observations[0])
