@@ -38,8 +38,12 @@ def stored(algorithm: str = "ppo", action: Any = None, **options: Any) -> Policy
     ],
 )
 def test_what_was_stored_is_read(algorithm: str, options: dict[str, Any], action: Any) -> None:
-    artifact = stored(algorithm, action, **options)
-    NetworkPolicy.from_artifact(artifact).act([0.0, 1.0, 2.0])
+    config = configure(algorithm, {"net_arch": [8], **options})
+    policy = build_algorithm(config, spaces(3, action), num_lanes=2).policy()
+    again = NetworkPolicy.from_artifact(policy.to_artifact())
+    observations = np.random.default_rng(0).standard_normal((30, 3)).astype(F)
+    np.testing.assert_array_equal(again.choose(observations), policy.choose(observations))
+    assert (again.learned_by, again.outputs, again.spaces) == (algorithm, policy.outputs, policy.spaces)
 
 
 def test_running_scales_are_stored() -> None:

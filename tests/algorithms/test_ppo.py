@@ -223,7 +223,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(monkeypatch: pytest.Monke
         return found
 
     monkeypatch.setattr(algorithm.network, "backward", poisoned)
-    with pytest.raises(DivergedError, match="gradient of update 1"):
+    with pytest.raises(DivergedError, match="update 1: the gradient has norm inf"):
         drive(algorithm, 4)
     np.testing.assert_array_equal(algorithm.network.parameters, before)
 

@@ -237,3 +237,35 @@ def test_errors_of_the_environment_itself_are_not_hidden() -> None:
 
     with pytest.raises(LearnloopError, match=r"^mine$"):
         check_env(Raising)
+
+
+class Raising(gymnasium.Env[Any, Any]):
+    """Raises where it is told to."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, where: str = "step") -> None:
+        self._where = where
+        self._count = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        if self._where == "reset":
+            raise RuntimeError("no power")
+        return np.zeros(1, dtype=np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._count += 1
+        if self._count > 40:
+            raise RuntimeError("no power")
+        return np.zeros(1, dtype=np.float32), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("where", ["reset", "step"])
+def test_what_an_environment_raises_is_told_with_its_lane(where: str) -> None:
+    with pytest.raises(UsageError, match=rf"Raising.*{where} raised RuntimeError: no power") as caught:
+        stream = make_stream(Raising, 2, env_kwargs={"where": where}, check=False)
+        stream.reset(0)
+        for _ in range(60):
+            stream.step(np.zeros(2, dtype=np.int64))
+    assert isinstance(caught.value.__cause__, RuntimeError)

@@ -12,6 +12,7 @@ from gymnasium.wrappers import TimeLimit
 
 from learnloop.core.errors import NotFoundError, UsageError
 from learnloop.envs import ALIASES, register_envs, resolve_env
+from learnloop.envs.probes import REGISTERED
 from learnloop.envs.registry import evaluation_env, label_of, make_env
 from tests.envs.counting import Counting
 
@@ -69,11 +70,17 @@ def test_aliases_exist() -> None:
 
 def test_registering_happens_when_asked_and_again_is_harmless() -> None:
     code = (
-        "import learnloop, gymnasium; assert not any(each.startswith('learnloop/') for each in gymnasium.registry); "
-        "from learnloop.envs import register_envs; register_envs(); register_envs(); "
-        "gymnasium.make('learnloop/Identity-v0').reset(seed=0)"
+        "import learnloop, gymnasium\n"
+        "def ours(): return sum(each.startswith('learnloop/') for each in gymnasium.registry)\n"
+        "counts = [ours()]\n"
+        "from learnloop.envs import register_envs\n"
+        "for _ in range(2): register_envs(); counts.append(ours())\n"
+        "gymnasium.make('learnloop/Identity-v0').reset(seed=0); print(*counts)"
     )
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+    found = subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, capture_output=True, text=True)
+    before, once, twice = map(int, found.stdout.split())
+    assert before == 0
+    assert once == twice == len(REGISTERED)
 
 
 def test_made_by_id_the_limit_is_counted_by_us() -> None:

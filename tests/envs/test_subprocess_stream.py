@@ -56,7 +56,8 @@ def test_a_failing_environment_is_told_with_its_traceback() -> None:
     stream.reset(0)
     stream.step(ZEROS)
     with pytest.raises(
-        LearnloopError, match=r"an environment of lanes 0 to \d failed\n(?s:.*)RuntimeError: the world ended"
+        LearnloopError,
+        match=r"lane \d.*: step raised RuntimeError: the world ended\nTraceback(?s:.*)RuntimeError: the world ended",
     ):
         stream.step(ZEROS)
 

@@ -13,7 +13,7 @@ import torch
 from learnloop.core.errors import UsageError
 from learnloop.nn import optimizers
 from learnloop.nn.mlp import MLP, Head, MLPConfig
-from learnloop.nn.optimizers import Adam, AdamW, Optimizer, RMSprop, clip_gradient_norm
+from learnloop.nn.optimizers import Adam, AdamW, Optimizer, RMSprop, clip_coefficient, gradient_norm
 
 
 def network_of(num_inputs: int = 20) -> MLP:
@@ -145,14 +145,30 @@ def test_clipping_is_that_of_torch(max_norm: float) -> None:
     parameter = torch.zeros(1000, requires_grad=True)
     parameter.grad = torch.tensor(gradients)
     expected = torch.nn.utils.clip_grad_norm_([parameter], max_norm)
-    assert clip_gradient_norm(gradients, max_norm) == pytest.approx(float(expected), rel=1e-5)
-    np.testing.assert_allclose(gradients, parameter.grad.numpy(), rtol=1e-5)
+    norm = gradient_norm(gradients)
+    assert norm == pytest.approx(float(expected), rel=1e-5)
+    np.testing.assert_allclose(gradients * clip_coefficient(norm, max_norm), parameter.grad.numpy(), rtol=1e-5)
+    assert clip_coefficient(norm, None) == 1
 
 
-def test_clipping_returns_a_norm_that_is_not_finite() -> None:
-    assert math.isnan(clip_gradient_norm(np.array([1, np.nan], dtype=np.float32), 0.5))
-    assert clip_gradient_norm(np.array([1, np.inf], dtype=np.float32), 0.5) == math.inf
-    assert clip_gradient_norm(np.zeros(3, dtype=np.float32), 0.5) == 0
+def test_a_norm_of_what_is_not_finite_is_not_finite() -> None:
+    assert math.isnan(gradient_norm(np.array([1, np.nan], dtype=np.float32)))
+    assert gradient_norm(np.array([1, np.inf], dtype=np.float32)) == math.inf
+    assert gradient_norm(np.zeros(3, dtype=np.float32)) == 0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_scale_is_that_of_the_gradients(name: str) -> None:
+    """What is scaled in the step is what would have been scaled before it."""
+    make, _ = CASES[name]
+    scaled, before = network_of(), network_of()
+    for network in (scaled, before):
+        network.gradients[:] = np.random.default_rng(1).standard_normal(network.gradients.size)
+    make(scaled).step(1e-2, 0.25)
+    before.gradients[:] *= np.float32(0.25)
+    make(before).step(1e-2)
+    np.testing.assert_array_equal(scaled.parameters, before.parameters)
+    np.testing.assert_array_equal(scaled.gradients, before.gradients)
 
 
 @pytest.mark.parametrize(

@@ -229,9 +229,12 @@ def test_modules_that_are_refused(make: Any, message: str) -> None:
 
 
 def test_dropout_that_is_off_is_fine() -> None:
-    inner = nn.Sequential(nn.Linear(5, 4), nn.Dropout(0.5)).eval()
-    TorchNetwork(inner, input_size=5, output_size=4)
-    TorchNetwork(nn.Sequential(nn.Linear(5, 4), nn.Dropout(0)), input_size=5, output_size=4)
+    inputs = np.ones((2, 5), dtype=np.float32)
+    for dropout in (nn.Dropout(0.5).eval(), nn.Dropout(0)):
+        linear = nn.Linear(5, 4)
+        network = TorchNetwork(nn.Sequential(linear, dropout).train(dropout.training), input_size=5, output_size=4)
+        expected = linear(torch.from_numpy(inputs)).detach().numpy()
+        np.testing.assert_allclose(network.forward(inputs), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("device", ["no such device", "meta", "cuda:99"])

@@ -13,10 +13,8 @@ from learnloop.training.checkpoints import (
     STATE,
     TENSORS,
     Checkpoint,
-    flat,
     load_checkpoint,
     newest_checkpoint,
-    part_of,
     save_checkpoint,
 )
 
@@ -71,9 +69,3 @@ def test_none_that_is_whole(tmp_path: Path) -> None:
     (place / TENSORS).write_bytes(b"")
     with pytest.raises(CorruptError, match="changed or cut"):
         newest_checkpoint(tmp_path)
-
-
-def test_parts() -> None:
-    tensors = flat({"one": {"x": np.ones(1)}, "two": {"x": np.zeros(1), "y/z": np.ones(2)}})
-    assert part_of(tensors, "two").keys() == {"x", "y/z"}
-    assert part_of(tensors, "one")["x"][0] == 1

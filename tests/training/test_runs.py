@@ -100,7 +100,8 @@ def test_what_cannot_be_found_or_resumed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("file", ["policy.json", "weights.safetensors"])
 def test_a_changed_policy_is_refused(tmp_path: Path, file: str) -> None:
     run = start_run(tmp_path, small("ppo"), [0])
-    path = run.seed_folder(0) / "best" / file
+    (path,) = run.seed_folder(0).glob(f"best/*/{file}")
+    path.chmod(0o644)
     data = bytearray(path.read_bytes())
     data[-3] ^= 1
     path.write_bytes(data)

@@ -5,7 +5,7 @@ They know nothing of stores, agents, environments or evaluation.
 
 from learnloop.algorithms.a2c import A2C, A2CConfig
 from learnloop.algorithms.actions import allowed_actions, check_actions, check_reward, draw
-from learnloop.algorithms.algorithm import Algorithm, AlgorithmState
+from learnloop.algorithms.algorithm import Algorithm
 from learnloop.algorithms.algorithm_config import AlgorithmConfig
 from learnloop.algorithms.bandit_config import BanditConfig
 from learnloop.algorithms.building import ALGORITHMS, build_algorithm, configure
@@ -21,6 +21,7 @@ from learnloop.algorithms.rollout import Segment
 from learnloop.algorithms.sac import SAC, SACConfig
 from learnloop.algorithms.schedules import Linear
 from learnloop.algorithms.squarecb import SquareCBConfig
+from learnloop.algorithms.states import AlgorithmState
 from learnloop.algorithms.thompson import ThompsonConfig
 from learnloop.algorithms.uniform import Random, RandomConfig
 

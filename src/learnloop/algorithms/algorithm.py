@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import msgspec
 import numpy as np
@@ -20,23 +20,17 @@ from learnloop.algorithms.algorithm_config import AlgorithmConfig
 from learnloop.algorithms.live_episodes import LiveEpisodes, LiveStep
 from learnloop.algorithms.metrics import Metrics
 from learnloop.algorithms.network_policy import NetworkPolicy
-from learnloop.core.errors import CorruptError, UsageError
+from learnloop.algorithms.states import AlgorithmState
+from learnloop.core.errors import CorruptError, DivergedError, UsageError
 from learnloop.core.seeding import generator
 from learnloop.core.spaces import Spaces
 from learnloop.core.stepping import Actions, LaneStep, Masks
 from learnloop.nn.action_codec import ActionCodec
 from learnloop.nn.network import Network
 from learnloop.nn.observation_encoder import ObservationEncoder
+from learnloop.nn.optimizers import Optimizer, clip_coefficient, gradient_norm
 
 Floats = NDArray[np.float32]
-
-
-class AlgorithmState(NamedTuple):
-    """All that an algorithm needs to go on as if it had never stopped."""
-
-    tensors: dict[str, NDArray[Any]]
-    values: dict[str, Any]
-    """JSON: counters, states of random number generators, names of running episodes."""
 
 
 class Chosen(NamedTuple):
@@ -217,6 +211,45 @@ class Algorithm(ABC):
         if math.isnan(progress):
             raise UsageError("the progress is nan; allowed is from 0 to 1")
         self.progress = min(max(progress, 0.0), 1.0)
+
+    # Shared by all that learn ------------------------------------------------------------------------------------
+
+    def _descend(
+        self,
+        network: Network,
+        optimizer: Optimizer,
+        gradient: Floats,
+        loss: float,
+        learning_rate: float,
+        max_grad_norm: float | None = None,
+    ) -> float:
+        """Takes a gradient step of ``network`` if all is finite, and returns the norm of the gradient before clipping.
+
+        Args:
+            network: whose ``forward`` was called last for this step.
+            optimizer: of the network.
+            gradient: of the loss with respect to the outputs.
+            loss: its value.
+            learning_rate: of this step.
+            max_grad_norm: what the norm is cut to; None: it is not.
+
+        Raises:
+            DivergedError: the loss or the gradient is not finite; nothing was changed.
+        """
+        if not math.isfinite(loss):
+            self._diverge(f"the loss is {loss}", 1)
+        network.backward(gradient)
+        norm = gradient_norm(network.gradients)
+        if not math.isfinite(norm):
+            num_non_finite = int(np.count_nonzero(~np.isfinite(network.gradients)))
+            self._diverge(f"the gradient has norm {norm}", num_non_finite)
+        self.metrics.set("train/num_non_finite", 0)  # a norm that is finite has no term that is not
+        optimizer.step(learning_rate, clip_coefficient(norm, max_grad_norm))
+        return norm
+
+    def _diverge(self, what: str, num_non_finite: int) -> NoReturn:
+        self.metrics.set("train/num_non_finite", num_non_finite)
+        raise DivergedError(f"update {self.num_updates + 1}: {what}; the parameters are those before it")
 
     def _base_values(self) -> dict[str, Any]:
         return {

@@ -5,7 +5,6 @@ Source: Mnih et al. 2015, Human-level control through deep reinforcement learnin
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,7 +25,7 @@ from learnloop.core.spaces import Discrete, Spaces
 from learnloop.core.stepping import Actions, Masks
 from learnloop.nn.mlp import MLP, Head, MLPConfig
 from learnloop.nn.network import Network
-from learnloop.nn.optimizers import Adam, Optimizer, clip_gradient_norm
+from learnloop.nn.optimizers import Adam, Optimizer
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -272,20 +271,12 @@ class DQN(OffPolicyAlgorithm):
         loss = float(pulls @ (errors - np.float32(0.5) * slopes)) / size
         gradient.fill(0)
         gradient[rows, sample.actions] = pulls * np.float32(1 / size)
-        self._descend(duelling_gradient(gradient) if self.config.duelling else gradient, loss, learning_rate)
-        return errors
-
-    def _descend(self, gradient: Floats, loss: float, learning_rate: float) -> None:
-        network, limit = self.network, self.config.max_grad_norm
-        norm = 0.0
-        if math.isfinite(loss):
-            network.backward(gradient)
-            norm = clip_gradient_norm(network.gradients, math.inf if limit is None else limit)
-        self._check_step(loss, norm, network.gradients)
-        self.optimizer.step(learning_rate)
+        pulled = duelling_gradient(gradient) if self.config.duelling else gradient
+        norm = self._descend(self.network, self.optimizer, pulled, loss, learning_rate, self.config.max_grad_norm)
         self.num_updates += 1
         self.metrics.add("train/loss", loss)
         self.metrics.add("train/gradient_norm", norm)
+        return errors
 
     def _gradient_buffer(self, size: int) -> tuple[Floats, Integers]:
         """Returns where the gradient of the values of ``size`` rows is written, and the numbers of the rows."""

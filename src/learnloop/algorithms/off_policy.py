@@ -7,12 +7,12 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop.algorithms.algorithm import Algorithm, AlgorithmState, Chosen
+from learnloop.algorithms.algorithm import Algorithm, Chosen
 from learnloop.algorithms.algorithm_config import AlgorithmConfig, check_count
 from learnloop.algorithms.bandit_config import check_range
 from learnloop.algorithms.diagnostics import dormant_ratio
@@ -22,6 +22,7 @@ from learnloop.algorithms.n_step import NStepLanes
 from learnloop.algorithms.replay import MARGIN, Entries, ReplayBuffer, Transitions
 from learnloop.algorithms.rollout import action_array
 from learnloop.algorithms.schedules import value_at
+from learnloop.algorithms.states import AlgorithmState, part_of, prefixed, put_parameters
 from learnloop.core.errors import ActionError, CorruptError, DivergedError, UsageError
 from learnloop.core.spaces import Discrete, Spaces
 from learnloop.core.stepping import Actions, LaneStep, Masks
@@ -210,7 +211,7 @@ class OffPolicyAlgorithm(Algorithm):
         if not sum(map(abs, rewards)) < LARGEST_REWARD:  # NaN too
             worst = next((each for each in rewards if not abs(each) < LARGEST_REWARD), None)
             if worst is not None:
-                self._diverge(f"a reward is {worst}", self.num_updates + 1, 1)
+                self._diverge(f"a reward is {worst}", 1)
 
     def _count(self, num_steps: int) -> None:
         """Counts steps that were recorded."""
@@ -308,7 +309,6 @@ class OffPolicyAlgorithm(Algorithm):
         before = [network.parameters.copy() for network in networks] if is_due else []
         learning_rate = value_at(self.config.learning_rate, self.progress)
         self.metrics.set("train/learning_rate", learning_rate)
-        self.metrics.set("train/num_non_finite", 0)
         self._update(count, learning_rate)
         self.metrics.set("train/n_updates", self.num_updates)
         if is_due:
@@ -328,22 +328,6 @@ class OffPolicyAlgorithm(Algorithm):
         found = dormant_ratio(next(iter(self.networks().values())), sample.observations)
         if found is not None:
             self.metrics.set("train/dormant_ratio", found)
-
-    def _check_step(self, loss: float, norm: float, gradients: Floats) -> None:
-        """Returns if the loss and the norm of the gradient of the next gradient step are finite.
-
-        Raises:
-            DivergedError: they are not.
-        """
-        if not math.isfinite(loss):
-            self._diverge(f"the loss is {loss}", self.num_updates + 1, 1)
-        if not math.isfinite(norm):
-            count = int(np.count_nonzero(~np.isfinite(gradients)))
-            self._diverge(f"the gradient has norm {norm}", self.num_updates + 1, count)
-
-    def _diverge(self, what: str, number: int, num_non_finite: int) -> NoReturn:
-        self.metrics.set("train/num_non_finite", num_non_finite)
-        raise DivergedError(f"update {number}: {what}; the parameters are those before it")
 
     # Building, keeping -------------------------------------------------------------------------------------------
 
@@ -377,10 +361,10 @@ class OffPolicyAlgorithm(Algorithm):
         for name, network in networks.items():
             tensors[f"network.{name}"] = network.parameters.copy()
         for name, optimizer in optimizers.items():
-            tensors |= {f"optimizer.{name}.{key}": value.copy() for key, value in optimizer.state().items()}
-        tensors |= {f"replay.{name}": value for name, value in self.replay.state().items()}
+            tensors |= prefixed(f"optimizer.{name}.", optimizer.state())
+        tensors |= {f"replay.{name}": value for name, value in self.replay.state().items()}  # copies already, and large
         if self._window is not None:
-            tensors |= {f"window.{name}": value for name, value in self._window.state().items()}
+            tensors |= prefixed("window.", self._window.state())
         tensors["numbers"] = self._numbers.copy()
         counters = {"num_collected": self._num_collected, "next_dormant": self._next_dormant}
         return AlgorithmState(tensors, {**self._base_values(), **counters, **self._more_values()})
@@ -398,12 +382,12 @@ class OffPolicyAlgorithm(Algorithm):
         try:
             self._restore_base(state.values)
             for name, network in networks.items():
-                _copy_into(network, state.tensors[f"network.{name}"], name)
+                put_parameters(network, state.tensors[f"network.{name}"], f"the network {name}")
             for name, optimizer in optimizers.items():
-                optimizer.restore(_part(state.tensors, f"optimizer.{name}."))
-            self.replay.restore(_part(state.tensors, "replay."))
+                optimizer.restore(part_of(state.tensors, f"optimizer.{name}."))
+            self.replay.restore(part_of(state.tensors, "replay."))
             if self._window is not None:
-                self._window.restore(_part(state.tensors, "window."))
+                self._window.restore(part_of(state.tensors, "window."))
             self._numbers = state.tensors["numbers"].copy()
             self._num_collected = state.values["num_collected"]
             self._next_dormant = state.values["next_dormant"]
@@ -451,14 +435,3 @@ def _change(before: list[Floats], networks: list[Network]) -> float:
         np.subtract(network.parameters, old, out=old)
         moved += float(old @ old)
     return math.sqrt(moved / norm) if norm else float("nan")
-
-
-def _part(tensors: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-
-
-def _copy_into(network: Network, source: NDArray[Any], name: str) -> None:
-    if source.shape != network.parameters.shape:
-        raise ValueError(f"the network {name} has {source.shape} parameters, not {network.parameters.shape}")
-    np.copyto(network.parameters, source)
-    network.refresh()

@@ -6,13 +6,12 @@ import hashlib
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.algorithms.advantages import VTrace, explained_variance, gae, vtrace
-from learnloop.algorithms.algorithm import Algorithm, AlgorithmState, Chosen
+from learnloop.algorithms.algorithm import Algorithm, Chosen
 from learnloop.algorithms.algorithm_config import AlgorithmConfig, check_count
 from learnloop.algorithms.bandit_config import check_range
 from learnloop.algorithms.diagnostics import dormant_ratio
@@ -22,6 +21,7 @@ from learnloop.algorithms.rollout import Batch, LiveSegment, Rollout, Segment, c
 from learnloop.algorithms.scaling import ObservationScaler, RewardScaler
 from learnloop.algorithms.schedules import value_at
 from learnloop.algorithms.serving import serving_network
+from learnloop.algorithms.states import AlgorithmState, part_of, prefixed, put_parameters
 from learnloop.core.errors import CorruptError, DivergedError, UsageError
 from learnloop.core.seeding import derive_seed
 from learnloop.core.spaces import Box, Spaces
@@ -29,7 +29,7 @@ from learnloop.core.stepping import Actions, LaneStep, Masks
 from learnloop.nn.distributions import Evaluation, make_distribution
 from learnloop.nn.mlp import MLP, Head, MLPConfig
 from learnloop.nn.network import Network
-from learnloop.nn.optimizers import Adam, Optimizer, clip_coefficient, gradient_norm
+from learnloop.nn.optimizers import Adam, Optimizer
 
 Floats = NDArray[np.float32]
 
@@ -333,7 +333,7 @@ class OnPolicyAlgorithm(Algorithm):
     def _learn_batch(self, batch: Batch) -> None:
         before = self.network.parameters.copy()
         if not np.isfinite(batch.returns).all():
-            raise DivergedError(f"at update {self.num_updates + 1} a reward or a value is not finite")
+            self._diverge("a reward or a value is not finite", int(np.count_nonzero(~np.isfinite(batch.returns))))
         if self.shuffled:
             order = self._rng.permutation(batch.size)
             batch = batch._replace(advantages=batch.advantages[order], returns=batch.returns[order])
@@ -344,7 +344,6 @@ class OnPolicyAlgorithm(Algorithm):
         change = float(np.linalg.norm(self.network.parameters - before))
         if not math.isfinite(change):
             raise DivergedError(f"after update {self.num_updates} the parameters are not finite")
-        self.metrics.set("train/num_non_finite", 0)
         self.metrics.set("train/weight_change", change / norm if norm else float("nan"))
         self.metrics.set("train/explained_variance", explained_variance(batch.values, batch.returns))
         dormant = dormant_ratio(self.network, batch.observations)
@@ -367,15 +366,9 @@ class OnPolicyAlgorithm(Algorithm):
         Raises:
             DivergedError: the loss or the gradient is not finite; nothing was changed.
         """
-        number = self.num_updates + 1
-        if not math.isfinite(loss):
-            raise DivergedError(f"the loss of update {number} is {loss}; the parameters are those before it")
-        self.network.backward(gradient)
-        norm = gradient_norm(self.network.gradients)
-        if not math.isfinite(norm):
-            raise DivergedError(f"the gradient of update {number} has norm {norm}; the parameters are those before it")
-        self.optimizer.step(learning_rate, clip_coefficient(norm, self.config.max_grad_norm))
-        self.num_updates = number
+        limit = self.config.max_grad_norm
+        norm = self._descend(self.network, self.optimizer, gradient, loss, learning_rate, limit)
+        self.num_updates += 1
         self.metrics.add("train/gradient_norm", norm)
 
     # Building, keeping ----------------------------------------------------------------------------------------------
@@ -438,40 +431,28 @@ class OnPolicyAlgorithm(Algorithm):
     def state(self) -> AlgorithmState:
         """Returns a copy of everything; live episodes are not in it, their clients are gone after a restart."""
         tensors = {"parameters": self.network.parameters.copy()}
-        tensors |= {f"optimizer.{name}": value.copy() for name, value in self.optimizer.state().items()}
-        tensors |= {f"rollout.{name}": value for name, value in self._rollout.state().items()}
+        tensors |= prefixed("optimizer.", self.optimizer.state()) | prefixed("rollout.", self._rollout.state())
         if self._last_observations is not None:
             tensors["last_observations"] = self._last_observations.copy()
         for name, scaler in (("observation", self._observation_scaler), ("reward", self._reward_scaler)):
             if scaler is not None:
-                tensors |= {f"{name}_scaler.{key}": value for key, value in scaler.state().items()}
+                tensors |= prefixed(f"{name}_scaler.", scaler.state())
         return AlgorithmState(tensors, self._base_values())
 
     def restore(self, state: AlgorithmState) -> None:
         """Goes on from ``state``, bit for bit."""
         try:
             self._restore_base(state.values)
-            _copy_into(self.network.parameters, state.tensors["parameters"], "parameters")
-            self.network.refresh()
-            self.optimizer.restore(_part(state.tensors, "optimizer."))
-            self._rollout.restore(_part(state.tensors, "rollout."))
+            put_parameters(self.network, state.tensors["parameters"], "parameters")
+            self.optimizer.restore(part_of(state.tensors, "optimizer."))
+            self._rollout.restore(part_of(state.tensors, "rollout."))
             self._last_observations = state.tensors.get("last_observations")
             if self._observation_scaler is not None:
-                self._observation_scaler.restore(_part(state.tensors, "observation_scaler."))
+                self._observation_scaler.restore(part_of(state.tensors, "observation_scaler."))
             if self._reward_scaler is not None:
-                self._reward_scaler.restore(_part(state.tensors, "reward_scaler."))
+                self._reward_scaler.restore(part_of(state.tensors, "reward_scaler."))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CorruptError(f"the state is not one of this {self.tag}: {error}") from error
         self._chosen = None
         self._segments.clear()
         self._num_live = 0
-
-
-def _part(tensors: dict[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-
-
-def _copy_into(target: NDArray[Any], source: NDArray[Any], name: str) -> None:
-    if source.shape != target.shape or not np.isfinite(source).all():
-        raise ValueError(f"{name} has shape {source.shape}, not {target.shape}, or holds what is not finite")
-    target[:] = source

@@ -27,7 +27,7 @@ from learnloop.core.spaces import Box, Discrete, Spaces
 from learnloop.core.stepping import Actions, Masks
 from learnloop.nn.mlp import MLP, Head, MLPConfig
 from learnloop.nn.network import Network
-from learnloop.nn.optimizers import Adam, Optimizer, clip_gradient_norm
+from learnloop.nn.optimizers import Adam, Optimizer
 
 Floats = NDArray[np.float32]
 
@@ -153,13 +153,13 @@ class SAC(OffPolicyAlgorithm):
 
     def _learn_critic(self, loss: float, gradient: Floats, learning_rate: float) -> None:
         np.copyto(self._critic_before, self.critic.parameters)
-        norm = self._descend(self.critic, self._critic_optimizer, loss, gradient, learning_rate)
+        norm = self._descend(self.critic, self._critic_optimizer, gradient, loss, learning_rate)
         self.metrics.add("train/critic_loss", loss)
         self.metrics.add("train/gradient_norm", norm)
 
     def _learn_actor(self, loss: float, gradient: Floats, learning_rate: float) -> None:
         try:
-            norm = self._descend(self.actor, self._actor_optimizer, loss, gradient, learning_rate)
+            norm = self._descend(self.actor, self._actor_optimizer, gradient, loss, learning_rate)
         except DivergedError:
             np.copyto(self.critic.parameters, self._critic_before)
             self.critic.refresh()
@@ -172,18 +172,6 @@ class SAC(OffPolicyAlgorithm):
         if self.temperature.is_learned:
             self.metrics.add("train/ent_coef_loss", self.temperature.loss(gap))
             self.temperature.step(gap, learning_rate)
-
-    def _descend(
-        self, network: Network, optimizer: Optimizer, loss: float, gradient: Floats, learning_rate: float
-    ) -> float:
-        """Takes a gradient step if all is finite, and returns the norm of the gradient."""
-        norm = 0.0
-        if math.isfinite(loss):
-            network.backward(gradient)
-            norm = clip_gradient_norm(network.gradients, math.inf)
-        self._check_step(loss, norm, network.gradients)
-        optimizer.step(learning_rate)
-        return norm
 
     # Building, keeping -------------------------------------------------------------------------------------------
 

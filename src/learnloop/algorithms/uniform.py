@@ -7,11 +7,12 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop.algorithms.algorithm import Algorithm, AlgorithmState, Chosen
+from learnloop.algorithms.algorithm import Algorithm, Chosen
 from learnloop.algorithms.algorithm_config import AlgorithmConfig
 from learnloop.algorithms.live_episodes import LiveStep
 from learnloop.algorithms.network_policy import NetworkPolicy
 from learnloop.algorithms.policy_heads import UniformHead
+from learnloop.algorithms.states import AlgorithmState
 from learnloop.core.spaces import Spaces
 from learnloop.core.stepping import Actions, LaneStep, Masks
 

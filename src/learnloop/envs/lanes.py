@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import gymnasium
 import numpy as np
 
-from learnloop.core.errors import ActionError, ContextError, UsageError
+from learnloop.core.errors import ActionError, ContextError, LearnloopError, UsageError
 from learnloop.core.seeding import derive_seed
 from learnloop.core.spaces import Spaces
 from learnloop.envs.blocks import StepBlock
@@ -69,7 +69,12 @@ class Lanes:
             UsageError: the environment breaks gymnasium's rules.
             ActionError: its mask does not fit, or allows nothing.
         """
-        result: object = self._envs[lane].reset(seed=seed)
+        try:
+            result: object = self._envs[lane].reset(seed=seed)
+        except LearnloopError:
+            raise
+        except Exception as error:
+            raise self._failure(lane, "reset", error) from error
         if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
             raise UsageError(
                 f"{self._where(lane)}: reset returned {short(result)}; gymnasium's rule is a tuple (observation, info) "
@@ -112,7 +117,12 @@ class Lanes:
         block.terminated.fill(False)
         block.truncated.fill(False)
         for step, action in zip(steps, self._edge.to_envs(actions), strict=True):
-            result = step(action)
+            try:
+                result = step(action)
+            except LearnloopError:
+                raise
+            except Exception as error:
+                raise self._failure(len(rewards) if lanes is None else lanes[len(rewards)], "step", error) from error
             try:
                 observation, reward, is_end, is_cut, info = result
                 has_mask = self.has_masks or KEY in info
@@ -156,6 +166,10 @@ class Lanes:
             self.begin(lane, block, lane, lane_seed(seed, self._first + lane))
         if self.has_masks:
             self.check_masks(block.masks)
+
+    def _failure(self, lane: int, call: str, error: Exception) -> UsageError:
+        """Returns what is told of an environment that raised: its own message, and where to look."""
+        return UsageError(f"{self._where(lane)}: {call} raised {type(error).__name__}: {error}")
 
     def check_masks(self, masks: Masks, lanes: Sequence[int] | None = None) -> None:
         """Returns if each of ``masks``, one for each of ``lanes`` (None: all), allows something.

@@ -219,7 +219,13 @@ def _work(pipe: Connection, job: _Job) -> None:
                 lanes.restart(blocks[turn], lanes.advance(blocks[turn], value))
             pipe.send(("done", lanes.has_masks))
     except LearnloopError as error:
-        pipe.send((type(error).__name__, str(error)))
+        cause = error.__cause__  # of another's code; it does not come over the pipe, its traceback does
+        told = (
+            ""
+            if cause is None or isinstance(cause, LearnloopError)
+            else "\n" + "".join(traceback.format_exception(cause))
+        )
+        pipe.send((type(error).__name__, f"{error}{told}"))
         raise SystemExit(1) from error
     except EOFError as error:  # the parent closed its end
         raise SystemExit(0) from error

@@ -15,7 +15,7 @@ from learnloop.nn.distributions import (
 )
 from learnloop.nn.mlp import MLP, Head, MLPConfig
 from learnloop.nn.network import Network
-from learnloop.nn.optimizers import Adam, AdamW, Optimizer, RMSprop, clip_gradient_norm
+from learnloop.nn.optimizers import Adam, AdamW, Optimizer, RMSprop, clip_coefficient, gradient_norm
 from learnloop.nn.squashed_gaussian import Squashed, SquashedGaussian
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "RMSprop",
     "Squashed",
     "SquashedGaussian",
-    "clip_gradient_norm",
+    "clip_coefficient",
+    "gradient_norm",
     "make_distribution",
 ]

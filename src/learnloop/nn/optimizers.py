@@ -245,21 +245,6 @@ def _scale(gradient_scale: float) -> Floats | None:
     return None if gradient_scale == 1 else np.array(gradient_scale, dtype=np.float32)
 
 
-def clip_gradient_norm(gradients: Floats, max_norm: float) -> float:
-    """Scales ``gradients`` down in place to the L2 norm ``max_norm`` where theirs is larger; returns the norm before.
-
-    A norm that is not finite is returned as it is: the caller must look at it before the gradients are used.
-
-    Source: Pascanu et al. 2013, On the difficulty of training recurrent neural networks, algorithm 1, with torch's
-    coefficient ``max_norm / (norm + 1e-6)``.
-    """
-    norm = math.sqrt(float(np.dot(gradients, gradients)))
-    coefficient = max_norm / (norm + 1e-6)
-    if 0 < coefficient < 1:  # 0: the norm is infinite
-        np.multiply(gradients, np.float32(coefficient), out=gradients)
-    return norm
-
-
 def _check_positive(name: str, value: float) -> None:
     if not 0 < value < math.inf:
         raise UsageError(f"{name} is {value}; a finite number above 0 is needed")

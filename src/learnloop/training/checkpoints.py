@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from learnloop.core.errors import CorruptError, NotFoundError, StoreError
+from learnloop.store.blobs import sync_folder, write_file
 
 FORMAT = "learnloop.checkpoint/v1"
 STATE = "state.json"
@@ -57,12 +56,11 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     try:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
-        _write(part / TENSORS, tensors)
-        _write(part / STATE, _sealed(state))
-        _sync(part)
+        write_file(part / TENSORS, tensors)
+        write_file(part / STATE, _sealed(state))
         shutil.rmtree(place, ignore_errors=True)
         part.rename(place)
-        _sync(folder)
+        sync_folder(folder)
         for old in _places(folder)[:-KEPT]:
             shutil.rmtree(old)
     except OSError as error:
@@ -122,33 +120,7 @@ def _unsealed(data: bytes) -> dict[str, Any]:
     return state
 
 
-def flat(parts: Mapping[str, Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """Returns the tensors of several parts under ``part/name``."""
-    return {f"{part}/{name}": value for part, tensors in parts.items() for name, value in tensors.items()}
-
-
-def part_of(tensors: Mapping[str, NDArray[Any]], part: str) -> dict[str, NDArray[Any]]:
-    """Returns the tensors that ``flat`` put under ``part``."""
-    prefix = f"{part}/"
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-
-
 def _places(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     return sorted(each for each in folder.iterdir() if each.is_dir() and each.name.isdigit())
-
-
-def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from learnloop.core.errors import ConflictError, StoreError
+from learnloop.store.blobs import write_file
 
 LOCK_FILE = ".lock"
 
@@ -27,16 +28,13 @@ def writing(place: Path) -> Iterator[None]:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Writes ``path`` so that it is there as a whole or not at all.
+    """Writes ``path`` so that it is there as a whole or not at all, also after a power cut.
 
     Raises:
         StoreError: the disk refuses.
     """
     with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{path.name}.part")
-        part.write_bytes(data)
-        part.replace(path)
+        write_file(path, data)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Policies of a training on the disk, in the registry's form."""
+"""Policies of a training on the disk, kept as the registry keeps versions."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from pathlib import Path
 
 from learnloop.algorithms.network_policy import NetworkPolicy
 from learnloop.core.errors import CorruptError
-from learnloop.core.protocols import PolicyArtifact
-from learnloop.registry.artifacts import POLICY_FILE, WEIGHTS_FILE, decode_policy, decode_weights, encode_artifact
-from learnloop.training.disk import writing
+from learnloop.registry.artifacts import encode_artifact
+from learnloop.registry.folders import VersionFolders
+from learnloop.training.disk import write_whole, writing
 
 HASH_FILE = "content_hash"
+"""Which of the folders beside it is the policy."""
 
 
 def write_policy(folder: Path, policy: NetworkPolicy) -> None:
-    """Writes ``policy`` as ``policy.json`` and ``weights.safetensors``, with the hash that vouches for both.
+    """Makes ``policy`` the one of ``folder``, durably.
 
     Raises:
         UsageError: it cannot be stored.
@@ -23,9 +24,8 @@ def write_policy(folder: Path, policy: NetworkPolicy) -> None:
     files = encode_artifact(policy.to_artifact())
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / POLICY_FILE).write_bytes(files.policy)
-        (folder / WEIGHTS_FILE).write_bytes(files.weights)
-        (folder / HASH_FILE).write_text(files.content_hash)
+    VersionFolders(folder).write(files)
+    write_whole(folder / HASH_FILE, files.content_hash.encode())
 
 
 def read_policy(folder: Path) -> NetworkPolicy:
@@ -36,8 +36,6 @@ def read_policy(folder: Path) -> NetworkPolicy:
     """
     try:
         content_hash = (folder / HASH_FILE).read_text()
-        described = decode_policy((folder / POLICY_FILE).read_bytes(), content_hash)
-        tensors = decode_weights((folder / WEIGHTS_FILE).read_bytes(), described)
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise CorruptError(f"the policy in {folder} cannot be read: {error}") from error
-    return NetworkPolicy.from_artifact(PolicyArtifact(described.algorithm, described.config, tensors))
+    return NetworkPolicy.from_artifact(VersionFolders(folder).load(content_hash))

@@ -26,6 +26,19 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _WIDE: dict[str, Any] = {"net_arch": (256, 256)}
+_DQN_FREQUENT: dict[str, Any] = {
+    "learning_rate": 6.3e-4,
+    "batch_size": 128,
+    "buffer_size": 50_000,
+    "learning_starts": 0,
+    "gamma": 0.99,
+    "target_update_interval": 250,
+    "train_freq": 4,
+    "gradient_steps": -1,
+    "exploration_fraction": 0.12,
+    "exploration_final_eps": 0.1,
+    **_WIDE,
+}
 _SCALED = {"normalize_observations": True, "normalize_rewards": True}
 
 _ZOO: Mapping[tuple[str, str], Preset] = {
@@ -110,38 +123,8 @@ _ZOO: Mapping[tuple[str, str], Preset] = {
             **_WIDE,
         },
     ),
-    ("dqn", "Acrobot-v1"): Preset(
-        steps=100_000,
-        options={
-            "learning_rate": 6.3e-4,
-            "batch_size": 128,
-            "buffer_size": 50_000,
-            "learning_starts": 0,
-            "gamma": 0.99,
-            "target_update_interval": 250,
-            "train_freq": 4,
-            "gradient_steps": -1,
-            "exploration_fraction": 0.12,
-            "exploration_final_eps": 0.1,
-            **_WIDE,
-        },
-    ),
-    ("dqn", "LunarLander-v3"): Preset(
-        steps=100_000,
-        options={
-            "learning_rate": 6.3e-4,
-            "batch_size": 128,
-            "buffer_size": 50_000,
-            "learning_starts": 0,
-            "gamma": 0.99,
-            "target_update_interval": 250,
-            "train_freq": 4,
-            "gradient_steps": -1,
-            "exploration_fraction": 0.12,
-            "exploration_final_eps": 0.1,
-            **_WIDE,
-        },
-    ),
+    ("dqn", "Acrobot-v1"): Preset(steps=100_000, options=_DQN_FREQUENT),
+    ("dqn", "LunarLander-v3"): Preset(steps=100_000, options=_DQN_FREQUENT),
     ("sac", "Pendulum-v1"): Preset(steps=20_000, options={"learning_rate": 1e-3}),
     ("sac", "LunarLanderContinuous-v3"): Preset(
         steps=500_000,

@@ -10,16 +10,17 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from learnloop.algorithms.algorithm import Algorithm, AlgorithmState
+from learnloop.algorithms.algorithm import Algorithm
 from learnloop.algorithms.network_policy import NetworkPolicy
-from learnloop.core.errors import CorruptError, LearnloopError, UsageError
+from learnloop.algorithms.states import AlgorithmState, part_of, prefixed
+from learnloop.core.errors import CorruptError
 from learnloop.core.protocols import PolicyArtifact
 from learnloop.core.seeding import derive_seed
 from learnloop.envs import EnvStream, make_stream
 from learnloop.envs.registry import evaluation_env
 from learnloop.evaluation.returns import evaluate_returns
 from learnloop.training.assembling import assemble
-from learnloop.training.checkpoints import Checkpoint, flat, newest_checkpoint, part_of, save_checkpoint
+from learnloop.training.checkpoints import Checkpoint, newest_checkpoint, save_checkpoint
 from learnloop.training.metrics_file import MetricsFile
 from learnloop.training.options import TrainingOptions
 
@@ -153,12 +154,12 @@ class Trainer:
         theirs = msgspec.convert(checkpoint.values["options"], TrainingOptions), checkpoint.values["seed"]
         if theirs != (self.options, self.seed):
             raise CorruptError("the checkpoint is of a training with other options; resume with the same ones")
-        tensors = part_of(checkpoint.tensors, "algorithm")
+        tensors = part_of(checkpoint.tensors, "algorithm/")
         self.algorithm.restore(AlgorithmState(tensors, checkpoint.values["algorithm"]))
         self._state = msgspec.convert(checkpoint.values["trainer"], _State)
         best = checkpoint.values["best"]
         if best is not None:
-            artifact = PolicyArtifact(best["algorithm"], best["config"], part_of(checkpoint.tensors, "best"))
+            artifact = PolicyArtifact(best["algorithm"], best["config"], part_of(checkpoint.tensors, "best/"))
             self.best = NetworkPolicy.from_artifact(artifact)
         self._metrics.cut_after(checkpoint.num_steps)
         return checkpoint.num_steps
@@ -211,14 +212,7 @@ class Trainer:
         total = self.options.steps
         while algorithm.num_steps < total and not self._has_all_episodes():
             actions = algorithm.choose(observations, masks)
-            try:
-                step = stream.step(actions)
-            except LearnloopError:
-                raise
-            except Exception as error:  # another's code; a reader of the message has use for its type
-                raise UsageError(
-                    f"the environment {self.options.env} raised {type(error).__name__}: {error}"
-                ) from error
+            step = stream.step(actions)
             algorithm.record(step)
             observations, masks = step.observations, step.masks
             algorithm.set_progress(self._fraction())
@@ -319,7 +313,10 @@ class Trainer:
         best = None if self.best is None else self.best.to_artifact()
         checkpoint = Checkpoint(
             num_steps=self.algorithm.num_steps,
-            tensors=flat({"algorithm": algorithm_state.tensors, "best": {} if best is None else best.tensors}),
+            tensors={
+                **{f"algorithm/{name}": value for name, value in algorithm_state.tensors.items()},
+                **({} if best is None else prefixed("best/", best.tensors)),
+            },
             values={
                 "options": msgspec.to_builtins(self.options),
                 "seed": self.seed,

@@ -1,0 +1,44 @@
+"""The state of an algorithm, and how its parts are put into it and taken out again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop.nn.network import Network
+
+Tensors = Mapping[str, NDArray[Any]]
+
+
+class AlgorithmState(NamedTuple):
+    """All that an algorithm needs to go on as if it had never stopped."""
+
+    tensors: dict[str, NDArray[Any]]
+    values: dict[str, Any]
+    """JSON: config, spaces, counters, states of random number generators."""
+
+
+def prefixed(prefix: str, tensors: Tensors) -> dict[str, NDArray[Any]]:
+    """Returns copies of ``tensors`` under names that begin with ``prefix``."""
+    return {f"{prefix}{name}": np.array(value) for name, value in tensors.items()}
+
+
+def part_of(tensors: Tensors, prefix: str) -> dict[str, NDArray[Any]]:
+    """Returns the tensors that ``prefixed`` put under ``prefix``, under their own names."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def put_parameters(network: Network, parameters: NDArray[Any], name: str) -> None:
+    """Lets ``network`` compute with ``parameters``.
+
+    Raises:
+        ValueError: they are of another number, or not all finite.
+    """
+    wanted = network.parameters.shape
+    if parameters.shape != wanted or not np.isfinite(parameters).all():
+        raise ValueError(f"{name} has shape {parameters.shape}, not {wanted}, or holds what is not finite")
+    np.copyto(network.parameters, parameters)
+    network.refresh()
