@@ -24,6 +24,7 @@ from learnloop.demo.packing import SECONDS_PRICE
 from learnloop.evaluation import OutcomeTable, verify_learning
 from learnloop.loop import Loop, Workspace, find_settings, register_proven
 from learnloop.registry import Proof
+from tests.signals import heed_interrupts
 
 ACTIONS = ["left", "right"]
 GOAL = {"timestamp": "2026-01-01T10:00:01Z", "goal": "g", "action": "ls", "result": {"success": True}}
@@ -88,11 +89,6 @@ def filled(tmp_path: Path, call: Call) -> Call:
         for seed in (1, 2):
             register_version(loop.workspace, seed)
     return call
-
-
-def heed_interrupts() -> None:
-    """For a child: a shell that runs these tests in the background has told its children to ignore interrupts."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def leaf_commands() -> list[str]:

@@ -16,7 +16,7 @@ import pytest
 
 from learnloop.cli.main import run
 from learnloop.loop import Loop
-from tests.cli.test_commands import heed_interrupts
+from tests.signals import heed_interrupts
 
 _LIMIT = 64 * 1024 * 1024
 LEARNLOOP = [sys.executable, "-m", "learnloop"]

@@ -479,3 +479,14 @@ def test_rows_without_a_gradient_cost_nothing_and_change_nothing(activation: str
     assert by_rows is not None
     assert whole is not None
     np.testing.assert_allclose(by_rows, whole, rtol=1e-4, atol=1e-6)
+
+
+def test_activations_of_the_last_forward_are_not_computed_again() -> None:
+    network = MLP(MLPConfig(input_size=5, hidden=(8, 6), heads=(Head(name="a", size=2),)), seed=1)
+    with pytest.raises(UsageError, match="before any forward"):
+        network.activations()
+    inputs = np.random.default_rng(0).standard_normal((7, 5)).astype(np.float32)
+    network.forward(inputs)
+    network.backward(np.ones((7, 2), dtype=np.float32))
+    for found, wanted in zip(network.activations(), network.activations(inputs), strict=True):
+        np.testing.assert_array_equal(found, wanted)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from learnloop.core.errors import ConflictError, CorruptError, LearnloopError, N
 from learnloop.training.disk import held
 from learnloop.training.options import make_options
 from learnloop.training.runs import RUN_FILE, load_run, resume_run, start_run
+from tests.signals import heed_interrupts
 from tests.training.test_trainer import Spoilt, small
 
 
@@ -173,13 +175,21 @@ start_run(Path(sys.argv[1]), make_options("ppo", "CartPole-v1", steps=10**9), [0
 
 def test_ctrl_c_ends_all_seeds_without_a_word_of_theirs(tmp_path: Path) -> None:
     child = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED, str(tmp_path)], stderr=subprocess.PIPE, start_new_session=True, text=True
+        [sys.executable, "-c", INTERRUPTED, str(tmp_path)],
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+        preexec_fn=heed_interrupts,
     )
-    deadline = time.monotonic() + 60
-    while len(list(tmp_path.glob("*/seed-*/metrics.jsonl"))) < 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    os.killpg(child.pid, signal.SIGINT)  # as a terminal does: parent and seeds
-    _, told = child.communicate(timeout=30)
+    try:
+        deadline = time.monotonic() + 60
+        while len(list(tmp_path.glob("*/seed-*/metrics.jsonl"))) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.killpg(child.pid, signal.SIGINT)  # as a terminal does: parent and seeds
+        _, told = child.communicate(timeout=30)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)  # what would train for ever if this test fails
     assert told.count("Traceback") == 1  # that of this script, which does not catch it
     assert load_run(tmp_path, "latest").record.status == "interrupted"
     with pytest.raises(ConflictError, match="interrupted and has no results yet"):

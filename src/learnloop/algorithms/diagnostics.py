@@ -14,14 +14,19 @@ MAX_ROWS = 256
 """How many observations are looked at."""
 
 
-def dormant_ratio(network: Network, observations: NDArray[np.float32]) -> float | None:
+def dormant_ratio(network: Network, observations: NDArray[np.float32] | None = None) -> float | None:
     """Returns the share of hidden units that hardly ever react; None for a network that does not show its units.
+
+    Args:
+        network: whose units.
+        observations: what they react to; None: what the network's last ``forward`` saw.
 
     Source: Sokar et al. 2023, The Dormant Neuron Phenomenon in Deep Reinforcement Learning, equation 1.
     """
     if not isinstance(network, MLP):
         return None
-    means = [np.abs(layer).mean(axis=0) for layer in network.activations(observations[:MAX_ROWS])]
+    rows = None if observations is None else observations[:MAX_ROWS]
+    means = [np.abs(layer).mean(axis=0) for layer in network.activations(rows)]
     if not means:
         return None
     dormant = [scores <= DORMANT * scores.mean() for scores in means]

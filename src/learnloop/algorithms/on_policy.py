@@ -346,7 +346,7 @@ class OnPolicyAlgorithm(Algorithm):
             raise DivergedError(f"after update {self.num_updates} the parameters are not finite")
         self.metrics.set("train/weight_change", change / norm if norm else float("nan"))
         self.metrics.set("train/explained_variance", explained_variance(batch.values, batch.returns))
-        dormant = dormant_ratio(self.network, batch.observations)
+        dormant = dormant_ratio(self.network)  # over the last minibatch: its layers are computed already
         if dormant is not None:
             self.metrics.set("train/dormant_ratio", dormant)
         self.metrics.set("train/n_updates", self.num_updates)

@@ -143,11 +143,21 @@ class MLP:
         acting = self._pass(self._acting, inputs)
         return acting.forward(inputs, self._tables, self._checked(masks, len(inputs)))
 
-    def activations(self, inputs: Floats) -> list[Floats]:
-        """Returns what each hidden layer of each tower gives, before dropout, each of shape ``(batch, width)``."""
-        acting = self._pass(self._acting, inputs)
-        acting.forward(inputs, self._tables, None)
-        return [tower.copy() for layer in acting.layers for tower in layer.values]
+    def activations(self, inputs: Floats | None = None) -> list[Floats]:
+        """Returns what each hidden layer of each tower gives, before dropout, each of shape ``(batch, width)``.
+
+        Args:
+            inputs: shape ``(batch, input_size)``; None: those of the last ``forward``, whose layers are looked at as
+                they are and not computed again.
+        """
+        if inputs is None:
+            if self._last is None:
+                raise UsageError("activations was called without inputs, and before any forward")
+            shown = self._last
+        else:
+            shown = self._pass(self._acting, inputs)
+            shown.forward(inputs, self._tables, None)
+        return [tower.copy() for layer in shown.layers for tower in layer.values]
 
     def twin(self) -> Self:
         """Returns a network of the same architecture and dropout masks with a copy of the parameters."""
