@@ -48,8 +48,8 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
     stream, algorithm = _build(task)
     watch, greedy, total = Watch(task), Greedy(algorithm), task["total"]
     num_episodes = 0
-    observations, masks = stream.reset(task["seed"])
     watch.start()
+    observations, masks = stream.reset(task["seed"])
     while True:
         step = stream.step(algorithm.choose(observations, masks))
         algorithm.record(step)

@@ -653,12 +653,21 @@ def test_history_is_learned_without_a_step() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rewards": np.full(64, np.nan)}, "a reward of the transitions is not finite"),
-        ({"observations": np.full((64, SIZE), np.inf, dtype=F)}, "an observation of the transitions"),
-        ({"actions": np.full(64, N)}, "an action of the transitions is not from 0 to 3"),
-        ({"actions": np.zeros((64, 2))}, r"actions have the shape \(64, 2\)"),
-        ({"observations": np.zeros((64, 2), dtype=F)}, "observations have the shapes"),
-        ({"terminated": np.zeros(3, dtype=np.bool_)}, "not 64 flags"),
+        ({"rewards": np.full(64, np.nan)}, "rewards of historical transitions are not finite"),
+        ({"rewards": np.full(64, 1e39)}, "rewards of historical transitions are not finite in 32 bits"),
+        ({"rewards": ["1"] * 64}, "rewards of historical transitions .* not .* numbers"),
+        ({"rewards": np.zeros(0)}, "at least 1 is needed"),
+        ({"observations": np.full((64, SIZE), np.inf, dtype=F)}, "observations of historical transitions are not"),
+        ({"actions": np.full(64, N)}, r"historical transitions have actions from 4 to 4; .* below \[4\]"),
+        ({"actions": np.zeros((64, 2), dtype=int)}, r"actions of historical transitions have shape \(64, 2\)"),
+        ({"actions": np.full(64, 0.7)}, "actions of .* type float64, not .* integers"),
+        ({"observations": np.zeros((64, 2), dtype=F)}, "observations of historical transitions have shape"),
+        ({"observations": [[1.0], [1.0, 2.0]]}, "observations of historical transitions are no array"),
+        ({"terminated": np.zeros(3, dtype=np.bool_)}, r"terminated of historical transitions have shape \(3,\)"),
+        ({"terminated": np.zeros(64, dtype=int)}, "terminated of .* type int64, not .* booleans"),
+        ({"masks": np.ones((64, N + 1), dtype=np.bool_)}, r"masks of historical transitions have shape \(64, 5\)"),
+        ({"next_masks": np.ones((64, N))}, "next_masks of historical transitions .* booleans"),
+        ({"masks": np.zeros((64, N), dtype=np.bool_)}, "an action that its mask does not allow"),
     ],
 )
 def test_history_that_does_not_fit_is_refused(change: dict[str, Any], message: str) -> None:
@@ -666,6 +675,35 @@ def test_history_that_does_not_fit_is_refused(change: dict[str, Any], message: s
     with pytest.raises(UsageError, match=message):
         algorithm.learn_from(history()._replace(**change))
     assert len(algorithm.replay) == 0
+
+
+def test_what_came_after_an_end_is_not_looked_at() -> None:
+    algorithm = make()
+    given = history()
+    given.next_observations[given.terminated] = np.nan
+    algorithm.learn_from(given, num_updates=5)
+    assert np.isfinite(algorithm.network.parameters).all()
+
+
+@pytest.mark.parametrize("options", [{}, {"gradient_steps": -1}, {"train_freq": 1, "gradient_steps": 2}])
+def test_history_alone_is_learned_over_many_steps(options: dict[str, Any]) -> None:
+    """V of a chain of three states with a reward at its end: .81, .9, 1; the target network must move for that."""
+    settings = {"gamma": 0.9, "target_update_interval": 50, "learning_rate": 3e-3, "batch_size": 32, **options}
+    algorithm = make(n=1, num_lanes=1, **settings)
+    at = np.arange(60) % 3
+    states = np.eye(3, dtype=F)
+    ends = at == 2
+    actions, never = np.zeros(60, dtype=np.int64), np.zeros(60, dtype=np.bool_)
+    chain = Transitions(states[at], actions, ends.astype(float), states[(at + 1) % 3], ends, never)
+    for _ in range(150):  # in small parts: the interval counts over calls
+        algorithm.learn_from(chain, num_updates=20)
+    np.testing.assert_allclose(algorithm.action_values(states)[:, 0], [0.81, 0.9, 1.0], atol=0.02)
+    again = make(n=1, num_lanes=1, **settings)
+    again.restore(algorithm.state())
+    for each in (algorithm, again):
+        each.learn_from(chain, num_updates=37)
+    assert again.parameter_hash() == algorithm.parameter_hash()
+    np.testing.assert_array_equal(again.target.parameters, algorithm.target.parameters)
 
 
 def test_history_is_not_for_returns_of_several_steps() -> None:
@@ -728,3 +766,72 @@ def test_the_values_of_a_chain_are_found(name: str) -> None:
     expected = [[-0.1 + gamma * gamma, gamma], [-0.1 + gamma, 1.0]]
     np.testing.assert_allclose(found, expected, atol=0.25 if algorithm.config.n_steps > 1 else 0.08)
     np.testing.assert_allclose(found[:, 1], [gamma, 1.0], atol=0.08)
+
+
+# Live agents ------------------------------------------------------------------------------------------------------
+
+
+def live(algorithm: DQN, num_steps: int) -> None:
+    for _ in range(num_steps):
+        algorithm.act([0.0, 0.0, 0.0])
+        algorithm.observe(1.0)
+        algorithm.learn()
+
+
+def test_exploration_falls_with_the_live_steps() -> None:
+    algorithm = make(num_lanes=1, live_steps=200, exploration_fraction=0.5)
+    live(algorithm, 51)  # the last step waits for what it led to
+    assert algorithm.progress == 0.25
+    assert algorithm.exploration_rate == pytest.approx(0.525)
+    live(algorithm, 300)
+    assert algorithm.progress == 1
+    assert algorithm.exploration_rate == pytest.approx(0.05)
+
+
+def test_a_live_agent_whose_exploration_never_falls_is_warned_of_once() -> None:
+    algorithm = make(num_lanes=1, train_freq=1)
+    with pytest.warns(UserWarning, match="exploration_initial_eps of dqn change .* Set live_steps"):
+        live(algorithm, 30)
+    live(algorithm, 5)  # a second warning would be an error
+    told = make(num_lanes=1, train_freq=1)
+    told.set_progress(0.1)
+    live(told, 30)
+    constant = make(num_lanes=1, train_freq=1, exploration_initial_eps=0.1, exploration_final_eps=0.1)
+    live(constant, 30)
+
+
+def test_live_steps_must_be_a_count() -> None:
+    with pytest.raises(UsageError, match="live_steps is 0; allowed is from 1"):
+        make(live_steps=0)
+
+
+def test_what_is_allowed_after_a_cut_counts() -> None:
+    """The value of a truncated episode is that of its best allowed action."""
+    algorithm = make(num_lanes=1)
+    algorithm.act([0.0, 0.0, 0.0])
+    with pytest.raises(ActionError, match="allows no action"):
+        algorithm.observe(1.0, truncated=True, next_observation=[1.0, 0.0, 0.0], next_mask=[False] * N)
+    algorithm.observe(1.0, truncated=True, next_observation=[1.0, 0.0, 0.0], next_mask=[False, True, False, False])
+    sample = algorithm.replay.sample(1, np.random.default_rng(0))
+    assert sample.next_masks is not None
+    assert sample.next_masks.tolist() == [[False, True, False, False]]
+    following = np.array([[9.0, 2.0, 9.0, 9.0]], dtype=F)
+    np.testing.assert_allclose(algorithm._targets(sample, following), [1 + 0.99 * 2.0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "name", ["num_collected", "next_dormant", "steps_to_target", "num_target_updates", "updates_to_target"]
+)
+def test_a_counter_that_is_none_is_refused(name: str) -> None:
+    algorithm = make()
+    state = algorithm.state()
+    for value in ("x", -1, 1.5, None):
+        with pytest.raises(CorruptError, match=f"{name} is {value!r}, not a whole number from 0"):
+            algorithm.restore(state._replace(values={**state.values, name: value}))
+
+
+def test_numbers_of_other_lanes_are_refused() -> None:
+    algorithm = make()
+    state = algorithm.state()
+    with pytest.raises(CorruptError, match=r"numbers of observations have shape \(3,\)"):
+        algorithm.restore(state._replace(tensors={**state.tensors, "numbers": np.zeros(3, dtype=np.int64)}))

@@ -29,7 +29,7 @@ def test_episodes_of_concurrent_clients_never_mix() -> None:
             algorithm.act(np.array([client, step]), episode=f"client-{client}")
         for client in (2, 0, 1):  # answers come in another order
             algorithm.observe(10.0 * client, episode=f"client-{client}", terminated=step == 3)
-    batches = [algorithm._live_batch(_segment(algorithm, steps)) for steps in algorithm._segments.values()]
+    batches = [algorithm._live_batch(_segment(algorithm, steps)) for steps in algorithm._segments]
     assert len(batches) == 3
     gamma, lam = 0.99, 0.95
     for batch in batches:
@@ -83,7 +83,7 @@ def test_a_truncated_episode_is_worth_its_last_observation() -> None:
     algorithm = make()
     algorithm.act([0.0, 0.0])
     algorithm.observe(1.0, truncated=True, next_observation=[2.0, 3.0])
-    (steps,) = algorithm._segments.values()
+    (steps,) = algorithm._segments
     batch = algorithm._live_batch(_segment(algorithm, steps))
     worth = float(algorithm.value(np.array([[2.0, 3.0]], dtype=F))[0])
     assert batch.returns[0] == pytest.approx(1 + 0.99 * worth, rel=1e-5)
@@ -95,7 +95,7 @@ def test_a_discarded_episode_is_not_learned_from() -> None:
     algorithm.observe(1.0, episode="a")
     algorithm.act([0.0, 1.0], episode="a")
     algorithm.discard("a")
-    assert algorithm._num_live == 0
+    assert algorithm._segments.num_steps == 0
     algorithm.act([0.0, 0.0], episode="a")  # may begin again
 
 
@@ -147,7 +147,7 @@ def test_running_scales_are_those_of_the_acting() -> None:
     for number in range(5):
         algorithm.act([float(number), 7.0], episode=str(number))
         algorithm.observe(1.0, episode=str(number), terminated=True)
-    first = next(iter(algorithm._segments.values()))[0]
+    first = next(iter(algorithm._segments))[0]
     assert first.chosen.seen is not None
     np.testing.assert_array_equal(first.observation, first.chosen.seen[0])
 
@@ -161,10 +161,10 @@ def test_no_name_mixes_episodes(name: str) -> None:
     for step in range(3):
         algorithm.act([0.0, float(step)], episode=name)
         algorithm.observe(1.0, episode=name)
-    assert sorted(len(steps) for steps in algorithm._segments.values()) == [1, 2]
+    assert sorted(len(steps) for steps in algorithm._segments) == [1, 2]
     algorithm.discard(name)
-    assert [len(steps) for steps in algorithm._segments.values()] == [1]
-    assert algorithm._num_live == 1
+    assert [len(steps) for steps in algorithm._segments] == [1]
+    assert algorithm._segments.num_steps == 1
 
 
 @pytest.mark.parametrize("name", [5, None, ["a"]])
@@ -193,8 +193,89 @@ def test_live_rewards_are_scaled_as_those_of_lanes() -> None:
         seen.append(totals[name])
         variance = float(np.var(seen)) if len(seen) > 1 else 1.0
         expected.append((name, float(np.clip(reward / np.sqrt(variance + 1e-8), -10, 10))))
-    by_episode = {key[0]: [step.reward for step in steps] for key, steps in algorithm._segments.items()}
+    by_episode = {key[0]: [step.reward for step in steps] for key, steps in algorithm._segments._steps.items()}
     for name in rewards:
         assert by_episode[name] == pytest.approx([value for owner, value in expected if owner == name])
     assert algorithm._reward_scaler is not None
     assert algorithm._reward_scaler._live == {}
+
+
+# Updates meanwhile, and none -----------------------------------------------------------------------------------------
+
+
+def test_an_action_in_flight_over_an_update_is_one_of_an_earlier_policy() -> None:
+    """Its ratio is clipped around the policy of now, and it counts by how likely that one would have chosen it."""
+    algorithm = make(n_steps=16, learning_rate=0.05)
+    algorithm.act([1.0, 0.0], episode="slow")
+    for number in range(16):
+        action = algorithm.act([1.0, 0.0], episode=str(number))
+        algorithm.observe(float(action == 5), episode=str(number), terminated=True)
+    assert algorithm.learn()
+    algorithm.observe(1.0, episode="slow", terminated=True)
+    algorithm.act([1.0, 0.0], episode="new")
+    algorithm.observe(1.0, episode="new", terminated=True)
+    old, new = (algorithm._live_batch(_segment(algorithm, steps)) for steps in algorithm._segments)
+    (step,) = next(iter(algorithm._segments))
+    assert step.chosen.log_probs is not None
+    outputs = algorithm.network.predict(np.array([[1.0, 0.0]], dtype=F))[0]
+    logits = outputs[:2].astype(float)
+    now = float(logits[step.chosen.actions[0]] - np.log(np.exp(logits).sum()))
+    behaviour = float(step.chosen.log_probs[0])
+    assert abs(now - behaviour) > 1e-3
+    assert old.log_probs == pytest.approx([now], rel=1e-4)
+    assert old.values == pytest.approx([outputs[2]], rel=1e-4)
+    assert old.weights == pytest.approx([min(1.0, np.exp(now - behaviour))], rel=1e-4)
+    assert new.weights is None
+    assert algorithm.num_stale == 1
+    assert algorithm.metrics.peek()["train/num_stale_steps"] == 1
+
+
+def test_steps_that_nobody_learns_from_make_room() -> None:
+    """A client that never calls learn does not fill the memory, and what was forgotten is counted."""
+    algorithm = make(n_steps=8)
+    for number in range(100):
+        algorithm.act([float(number), 0.0], episode="a")
+        algorithm.observe(1.0, episode="a", terminated=number % 3 == 0)
+        assert algorithm._segments.num_steps <= 4 * 8
+    kept = [float(step.observation[0]) for steps in algorithm._segments for step in steps]
+    assert kept == [float(number) for number in range(100 - len(kept), 100)], "the newest"
+    dropped = algorithm.metrics.peek()["rollout/num_dropped_steps"]
+    assert (dropped, len(kept), algorithm.num_steps) == (68, 32, 100)
+    assert algorithm.learn()
+
+
+def test_one_endless_episode_makes_room_too() -> None:
+    algorithm = make(n_steps=8)
+    for number in range(100):
+        algorithm.act([float(number), 0.0])
+        algorithm.observe(1.0)
+    assert algorithm._segments.num_steps == sum(map(len, algorithm._segments)) == 32
+    assert algorithm.learn()
+
+
+def test_schedules_follow_the_live_steps() -> None:
+    algorithm = make(n_steps=16, learning_rate="lin_0.001", live_steps=64)
+    for number in range(16):
+        algorithm.act([0.0, 0.0], episode=str(number))
+        algorithm.observe(1.0, episode=str(number), terminated=True)
+    assert algorithm.learn()
+    assert algorithm.metrics.take()["train/learning_rate"] == pytest.approx(0.00075)
+
+
+def test_a_schedule_that_nobody_moves_is_warned_of() -> None:
+    algorithm = make(n_steps=16, learning_rate="lin_0.001")
+    for number in range(16):
+        algorithm.act([0.0, 0.0], episode=str(number))
+        algorithm.observe(1.0, episode=str(number), terminated=True)
+    with pytest.warns(UserWarning, match="learning_rate of ppo change with the progress"):
+        algorithm.learn()
+
+
+@pytest.mark.parametrize("flag", ["terminated", "truncated"])
+def test_a_flag_is_true_or_false(flag: str) -> None:
+    algorithm = make()
+    algorithm.act([0.0, 0.0], episode="a")
+    with pytest.raises(UsageError, match=f"{flag} of episode 'a' is 'no'; True or False"):
+        algorithm.observe(1.0, episode="a", next_observation=[0.0, 0.0], **{flag: "no"})  # type: ignore[arg-type]
+    algorithm.observe(1.0, episode="a", next_observation=[0.0, 0.0], **{flag: np.True_})
+    assert algorithm.num_steps == 1

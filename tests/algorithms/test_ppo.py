@@ -149,10 +149,19 @@ def test_a_large_move_ends_the_update_early() -> None:
     assert 0 < careful.num_updates < calm.num_updates
 
 
-def test_gradients_are_clipped() -> None:
+def test_gradients_are_clipped(monkeypatch: pytest.MonkeyPatch) -> None:
     algorithm = make(max_grad_norm=1e-3)
+    norms: list[float] = []
+    step = algorithm.optimizer.step
+
+    def watched(learning_rate: float, gradient_scale: float) -> None:
+        norms.append(gradient_scale * float(np.linalg.norm(algorithm.network.gradients)))
+        step(learning_rate, gradient_scale)
+
+    monkeypatch.setattr(algorithm.optimizer, "step", watched)
     drive(algorithm, 16)
-    assert float(np.linalg.norm(algorithm.network.gradients)) <= 1e-3 * 1.0001
+    assert norms
+    assert max(norms) <= 1e-3 * 1.0001
     assert algorithm.metrics.peek()["train/gradient_norm"] > 1e-3  # what is reported is the norm before
 
 
@@ -390,3 +399,53 @@ def test_a_damaged_state_is_refused(name: str, value: Any) -> None:
 def test_a_progress_that_is_no_number_is_refused() -> None:
     with pytest.raises(UsageError, match="progress is nan"):
         make().set_progress(math.nan)
+
+
+# Scales, layers ------------------------------------------------------------------------------------------------------
+
+
+def test_the_last_observation_before_a_reset_of_its_own_is_not_seen_by_the_scale() -> None:
+    """Autoreset mode NEXT_STEP: nothing is chosen there, and no other autoreset mode shows it to the scale."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((5, 2, 3)).astype(F)
+    rows[2, 1] = 1000.0
+    algorithm = make(normalize_observations=True)
+    resets = np.array([False, True])
+    for at in range(4):
+        algorithm.choose(rows[at])
+        ends = {"terminated": resets, "resetting": resets} if at == 1 else {}
+        algorithm.record(lane_step(rows[at + 1], [0.0, 0.0], valid=~resets if at == 2 else None, **ends))
+        if at == 1:  # all that is needed lies in the state
+            again = make(normalize_observations=True)
+            again.restore(algorithm.state())
+            algorithm = again
+    seen = rows[:4].reshape(-1, 3)
+    seen = seen[seen[:, 0] != 1000.0]
+    assert algorithm._observation_scaler is not None
+    moments = algorithm._observation_scaler._moments
+    assert moments.count == 7
+    np.testing.assert_allclose(moments.mean, seen.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(moments.variance, seen.var(axis=0), rtol=1e-5)
+
+
+def test_an_interruption_forgets_which_lanes_reset_themselves() -> None:
+    algorithm = make(normalize_observations=True)
+    algorithm.choose(np.zeros((2, 3), dtype=F))
+    both = np.array([True, True])
+    algorithm.record(lane_step(np.ones((2, 3)), [0.0, 0.0], terminated=both, resetting=both))
+    algorithm.interrupt()
+    algorithm.choose(np.full((2, 3), 2.0, dtype=F))
+    assert algorithm._observation_scaler is not None
+    assert algorithm._observation_scaler._moments.count == 4
+
+
+@pytest.mark.parametrize("max_grad_norm", [None, 1e-3])
+def test_the_gradient_of_each_layer_is_told_before_clipping(max_grad_norm: float | None) -> None:
+    """S2.4. The squares of the layers' norms add up to that of the whole gradient's."""
+    algorithm = make(n_epochs=1, batch_size=32, max_grad_norm=max_grad_norm)  # one gradient step
+    drive(algorithm, 16)
+    assert algorithm.num_updates == 1
+    figures = algorithm.metrics.take()
+    layers = {name: value for name, value in figures.items() if name.startswith("train/gradient_norm/")}
+    assert {name.removeprefix("train/gradient_norm/") for name in layers} == algorithm.network.layers().keys()
+    assert math.sqrt(sum(value**2 for value in layers.values())) == pytest.approx(figures["train/gradient_norm"])

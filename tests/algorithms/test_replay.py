@@ -277,7 +277,7 @@ def test_the_memory_is_what_was_said(kind: Any, space: Any) -> None:
     taken = sum(each.nbytes for each in arrays + ring)
     if kind is PrioritisedReplay:
         tree = replay._tree
-        taken += tree._leaves.nbytes + tree._padded_sums.nbytes + tree._minima.nbytes
+        taken += tree._leaves.nbytes + tree._padded_sums.nbytes
     assert 0.95 * (observations + others) <= taken <= observations + others + 10_000
 
 

@@ -223,23 +223,18 @@ def test_the_target_critics_follow(kind: str, interval: int) -> None:
     algorithm = make(kind, target_update_interval=interval, gradient_steps=1, tau=0.1)
     drive(algorithm, 15)
     expected = algorithm.target.parameters.astype(np.float64)
-    for _ in range(4):
-        algorithm._update(5, 1e-2)
-        algorithm.num_updates -= 5
-        expected = algorithm.target.parameters.astype(np.float64)
+    for _ in range(7):  # one gradient step a call: the interval counts over calls
         before = algorithm.critic.parameters.copy()
-        algorithm._update(1, 1e-2)  # the first of a call moves them, as in Stable-Baselines3
-        expected = 0.9 * expected + 0.1 * algorithm.critic.parameters
+        moves = algorithm.num_updates % interval == 0
+        algorithm._update(1, 1e-2)
         assert not np.array_equal(before, algorithm.critic.parameters)
-        np.testing.assert_allclose(algorithm.target.parameters, expected, rtol=1e-5, atol=1e-7)
-    if interval == 3:
-        before = algorithm.target.parameters.copy()
-        moves = []
-        move = algorithm._target_mover.move
-        algorithm._target_mover.move = moves.append  # type: ignore[method-assign, assignment]
-        algorithm._update(7, 1e-2)
-        assert moves == [0.1, 0.1, 0.1]
-        algorithm._target_mover.move = move  # type: ignore[method-assign]
+        if moves:
+            expected = 0.9 * expected + 0.1 * algorithm.critic.parameters
+        np.testing.assert_allclose(algorithm.target.parameters, expected, rtol=1e-5, atol=1e-6)
+    counted: list[float] = []
+    algorithm._target_mover.move = counted.append  # type: ignore[method-assign, assignment]
+    algorithm._update(6, 1e-2)
+    assert counted == [0.1] * (6 // interval)
 
 
 # Actions ----------------------------------------------------------------------------------------------------------
@@ -478,6 +473,12 @@ def test_networks_of_ones_own() -> None:
         make(networks={"actor": actor, "critic": actor})
 
 
+def test_bounds_that_stand_for_none_are_refused() -> None:
+    largest = float(np.finfo(np.float32).max)
+    with pytest.raises(UsageError, match=r"an action from -3.4\d+e\+38 to 3.4\d+e\+38 has none in earnest"):
+        SAC(SACConfig(), spaces(SIZE, Box(shape=(1,), low=(-largest,), high=(largest,))))
+
+
 def test_history_is_learned_in_the_units_of_the_space() -> None:
     algorithm = make()
     rng = np.random.default_rng(0)
@@ -570,3 +571,15 @@ def test_the_soft_values_of_a_bandit_are_found(kind: str) -> None:
         chances = algorithm.policy().probabilities([1.0, 1.0, 1.0])
         np.testing.assert_allclose(chances, np.exp((rewards - soft) / alpha), atol=0.05)
     assert algorithm.value(observations[:1])[0] == pytest.approx(soft, abs=0.15)
+
+
+def test_the_gradient_of_each_layer_of_each_network_is_told() -> None:
+    """S2.4."""
+    algorithm = make(gradient_steps=16)
+    drive(algorithm, 30)
+    networks = algorithm.networks()
+    assert networks.keys() == {"actor", "critic"}
+    names = {f"train/gradient_norm/{name}/{layer}" for name, each in networks.items() for layer in each.layers()}
+    figures = algorithm.metrics.take()
+    assert names <= figures.keys()
+    assert all(figures[name] > 0 for name in names)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop.algorithms.sum_tree import LARGE, SumTree
+from learnloop.algorithms.sum_tree import LARGE, MOST_CHANGES, SumTree
 from learnloop.core.errors import UsageError
 from tests.algorithms.chi_square import fits
 
@@ -65,6 +65,24 @@ def test_sums_stay_exact_over_many_changes(capacity: int) -> None:
     assert (known[rows] > 0).all()
 
 
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 19), st.integers(0, 3)), min_size=1, max_size=6), min_size=1, max_size=30
+    ),
+    st.booleans(),
+)
+def test_the_minimum_is_followed(changes: list[list[tuple[int, int]]], is_asked_each_time: bool) -> None:
+    """Ties, entries named twice, entries emptied: whatever changes, it is the least of what is there."""
+    tree, known = SumTree(20), np.zeros(20)
+    for change in changes:
+        rows, priorities = np.array([row for row, _ in change]), np.array([float(value) for _, value in change])
+        tree.set(rows, priorities)
+        known[rows] = priorities
+        if is_asked_each_time:
+            assert tree.minimum == known.min(where=known > 0, initial=math.inf)
+    assert tree.minimum == known.min(where=known > 0, initial=math.inf)
+
+
 def test_an_entry_that_lost_its_priority_is_not_drawn() -> None:
     tree = filled([1.0, 5.0, 1.0, 0.0], capacity=40)
     tree.set(np.array([1]), 0.0)
@@ -78,6 +96,14 @@ def test_rounding_cannot_choose_an_empty_entry() -> None:
     tree._replace_empty(rows, found)
     assert rows.tolist() == [2, 2, 2]
     assert found.tolist() == [3.0, 3.0, 3.0]
+
+
+def test_changes_do_not_pile_up_where_nothing_is_drawn() -> None:
+    tree = SumTree(100)
+    for turn in range(5000):
+        tree.set(np.array([turn % 100]), float(turn))
+    assert len(tree._changed) <= MOST_CHANGES
+    assert tree.total == sum(range(4900, 5000))
 
 
 def test_nothing_to_draw() -> None:

@@ -119,3 +119,22 @@ def test_the_database_of_the_command_line_is_used(capfd: pytest.CaptureFixture[s
     assert run(["--database", database, "policy", "show", "cart"]) == 0
     assert (tmp_path / "other.db").exists()
     assert not (tmp_path / ".learnloop" / "learnloop.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--env", ".x:y"], "'.x:y' names the module '.x'"),
+        (["--set", 'env_kwargs={"max_episode_steps": -1}'], "max_episode_steps of CartPole-v1 is -1"),
+        (["--set", 'env_kwargs={"render_mode": "nope"}'], "render_mode of CartPole-v1 is 'nope'"),
+        (["--set", "device=cuda", "--device", "cpu"], "--device and --set device say the same"),
+        (["--set", "checkpoint_interval=5", "--checkpoint-interval", "7"], "--checkpoint-interval and --set"),
+    ],
+)
+def test_what_would_fail_later_or_be_passed_over_is_told(
+    arguments: list[str], message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["train", "--steps", "100", *arguments]) == 2
+    shown = " ".join(capfd.readouterr().err.split())
+    assert message in shown
+    assert "Traceback" not in shown

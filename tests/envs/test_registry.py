@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
 from gymnasium.wrappers import TimeLimit
 
 from learnloop.core.errors import NotFoundError, UsageError
-from learnloop.envs import ALIASES, register_envs, resolve_env
+from learnloop.envs import ALIASES, make_stream, register_envs, resolve_env
 from learnloop.envs.probes import REGISTERED
 from learnloop.envs.registry import evaluation_env, label_of, make_env
 from tests.envs.counting import Counting
@@ -48,6 +51,55 @@ def test_names(name: str, env_id: str) -> None:
 def test_unknown_names(name: str, message: str) -> None:
     with pytest.raises(NotFoundError, match=message):
         resolve_env(name)
+
+
+@pytest.mark.parametrize("name", [".x:y", "..:y", ":CartPole-v1"])
+def test_a_module_without_a_whole_name_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=rf"{re.escape(repr(name))} names the module .* such as my_envs:MyEnv-v0"):
+        resolve_env(name)
+
+
+def test_what_a_module_raises_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_envs.py").write_text("raise RuntimeError('no licence')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match=r"'broken_envs' .* cannot be imported; it raised RuntimeError: no licence"):
+        resolve_env("broken_envs:Env-v0")
+
+
+@pytest.mark.parametrize("lanes", [1, 16])
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"max_episode_steps": -1}, "max_episode_steps of CartPole-v1 is -1; a whole number from 1 is needed. Leave"),
+        ({"max_episode_steps": 0}, "is 0; a whole number from 1"),
+        ({"max_episode_steps": 2.5}, "is 2.5; a whole number from 1"),
+        ({"max_episode_steps": "7"}, "is '7'; a whole number from 1"),
+        ({"render_mode": "nope"}, "render_mode of CartPole-v1 is 'nope'; allowed are 'human', 'rgb_array'.* leave it"),
+        ({"render_mode": 5}, "render_mode of CartPole-v1 is 5; allowed"),
+        ({"nope": 1}, "cannot be made with {'nope': 1}"),
+    ],
+)
+def test_arguments_that_mean_nothing_are_refused(kwargs: dict[str, Any], message: str, lanes: int) -> None:
+    with pytest.raises(UsageError, match=message):
+        make_stream("CartPole-v1", lanes, env_kwargs=kwargs)
+
+
+@pytest.mark.parametrize("lanes", [1, 16])
+def test_arguments_that_are_none_are_as_if_not_given(lanes: int) -> None:
+    stream = make_stream("CartPole-v1", lanes, env_kwargs={"max_episode_steps": None, "render_mode": None})
+    stream.reset(0)
+    stream.step(np.zeros(lanes, dtype=np.int64))
+    stream.close()
+
+
+def test_what_a_maker_raises_is_told() -> None:
+    def maker(side: int) -> Any:
+        raise ValueError(f"a side of {side} is too short")
+
+    with pytest.raises(UsageError, match=r"'maker' cannot be made with {'side': 1}: ValueError: a side of 1 is too"):
+        make_env(maker, {"side": 1})
+    with pytest.raises(UsageError, match=r"'FrozenLake-v1' cannot be made .*KeyError: '9x9'"):
+        make_env("FrozenLake-v1", {"map_name": "9x9"})
 
 
 def test_a_missing_package_is_said_with_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,6 +99,22 @@ def test_next_observations(form: Callable[..., EnvStream], request: pytest.Fixtu
                 assert ours.next_observation == right.next_observation
 
 
+def test_lanes_that_will_only_reset_themselves_are_told(form: Callable[..., EnvStream]) -> None:
+    stream = form()
+    stream.reset(4)
+    expected: Any = None
+    num_resets = 0
+    for at in range(NUM_STEPS):
+        step = stream.step(np.full(NUM_LANES, at % 3))
+        assert (step.valid is None) == (expected is None)
+        if expected is not None and step.valid is not None:
+            np.testing.assert_array_equal(~step.valid, expected)
+            num_resets += int(expected.sum())
+        expected = None if step.resetting is None else step.resetting.copy()
+    stream.close()
+    assert (num_resets > 0) == (form is FORMS["next-step"])
+
+
 def test_episodes_are_counted_without_a_wrapper(form: Callable[..., EnvStream]) -> None:
     stream = form()
     lanes, episodes = played(stream, seed=5)

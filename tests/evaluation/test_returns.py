@@ -194,3 +194,22 @@ def test_a_policy_for_another_environment_is_refused() -> None:
         evaluate_returns(policy, Counting, seed=0)
     policy.spaces = Spaces(observation=Box(shape=(3,), low=(None,) * 3, high=(None,) * 3), action=Discrete(n=3))
     assert evaluate_returns(policy, Counting, num_episodes=1, seed=0).lengths
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_episodes": "5"}, "num_episodes is '5'; at least 1 is needed, a whole number"),
+        ({"num_episodes": 2.5}, "num_episodes is 2.5"),
+        ({"num_episodes": True}, "num_episodes is True"),
+        ({"num_episodes": None}, "num_episodes is None"),
+        ({"max_lanes": "x"}, "max_lanes is 'x'"),
+        ({"max_episode_steps": 2.5}, "max_episode_steps is 2.5"),
+        ({"seed": "a"}, "seed is 'a'; a whole number is needed"),
+        ({"seed": 1.5}, "seed is 1.5"),
+        ({"env_kwargs": 5}, "env_kwargs is 5; arguments by their names"),
+    ],
+)
+def test_arguments_of_another_type_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        evaluate_returns(Constant(), "CartPole-v1", **{"seed": 0, **options})

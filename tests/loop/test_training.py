@@ -189,3 +189,12 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be written"):
         ll.train("random", env="CartPole-v1", steps=60, home=tmp_path / "file")
+
+
+def test_options_and_numbers_of_another_type_are_refused(home: Path) -> None:
+    with pytest.raises(UsageError, match=r"options is \[1\]; hyper-parameters by their names are needed"):
+        ll.train("random", steps=10, options=[1], home=home)  # type: ignore[arg-type]
+    run = ll.open_run(home=home)
+    for evaluated in (run, run.best):
+        with pytest.raises(UsageError, match="num_episodes is '5'; at least 1 is needed, a whole number"):
+            evaluated.evaluate("5")  # type: ignore[arg-type]

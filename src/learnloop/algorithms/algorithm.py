@@ -8,6 +8,7 @@ mix: each has its own transitions, and what follows its last one is never anothe
 from __future__ import annotations
 
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, NoReturn
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.algorithms.algorithm_config import AlgorithmConfig
+from learnloop.algorithms.diagnostics import LayerNorms
 from learnloop.algorithms.live_episodes import LiveEpisodes, LiveStep
 from learnloop.algorithms.metrics import Metrics
 from learnloop.algorithms.network_policy import NetworkPolicy
@@ -33,6 +35,10 @@ from learnloop.nn.optimizers import Optimizer, clip_coefficient, gradient_norm
 Floats = NDArray[np.float32]
 
 
+NORMS_INTERVAL = 16
+"""The gradient's norm in each layer is looked at so seldom, in gradient steps: it takes about a tenth of one."""
+
+
 class Chosen(NamedTuple):
     """Actions for a batch of observations, with what the algorithm wants to know of them when their reward comes."""
 
@@ -45,6 +51,8 @@ class Chosen(NamedTuple):
     """Which dropout mask each row was seen through, shape ``(batch,)``."""
     seen: Floats | None = None
     """The observations as the network saw them, if that is not as they were given."""
+    num_updates: int = 0
+    """Gradient steps before they were chosen: which policy it was."""
 
 
 class Algorithm(ABC):
@@ -80,6 +88,9 @@ class Algorithm(ABC):
         self.actions = ActionCodec(spaces.action)
         self._rng = generator(seed, self.tag)
         self._live = LiveEpisodes()
+        self._is_live = False
+        self._knows_progress = False
+        self._layer_norms: dict[int, LayerNorms] = {}
 
     # With environments -------------------------------------------------------------------------------------------
 
@@ -130,7 +141,7 @@ class Algorithm(ABC):
         self._live.check_free(episode)
         chosen = self._choose(encoded[None], None if allowed is None else allowed[None])
         for finished in self._live.begin(episode, encoded, allowed, chosen):
-            self._record_live(episode, finished)
+            self._take_live(episode, finished)
         return self.actions.to_outside(chosen.actions[0])
 
     def observe(
@@ -139,6 +150,7 @@ class Algorithm(ABC):
         *,
         episode: str = "episode",
         next_observation: Any = None,
+        next_mask: Any = None,
         terminated: bool = False,
         truncated: bool = False,
     ) -> None:
@@ -149,17 +161,27 @@ class Algorithm(ABC):
             episode: which one.
             next_observation: what the action led to; may be left out where the episode goes on (the next ``act`` says
                 it) or has terminated, and is needed where it was truncated.
+            next_mask: which choices ``next_observation`` allows where it was truncated: what would have come is worth
+                the value of those. None: all.
             terminated: the episode ended in the task itself.
             truncated: the episode was cut from outside, such as by a time limit.
 
         Raises:
             RewardError: the reward is not a finite number.
+            ActionError: the mask does not fit, or allows nothing.
             UsageError: the episode has no action that waits for a reward, or an argument is missing.
         """
         encoded = None if next_observation is None else self.encoder.encode(next_observation)
-        finished = self._live.finish(episode, reward, encoded, terminated=terminated, truncated=truncated)
+        allowed = self.actions.check_mask(next_mask)
+        finished = self._live.finish(episode, reward, encoded, allowed, terminated=terminated, truncated=truncated)
         if finished is not None:
-            self._record_live(episode, finished)
+            self._take_live(episode, finished)
+
+    def _take_live(self, episode: str, step: LiveStep) -> None:
+        self._record_live(episode, step)
+        self._is_live = True
+        if self.config.live_steps is not None:
+            self.set_progress(self.num_steps / self.config.live_steps)
 
     def discard(self, episode: str) -> None:
         """Forgets what was not learned of ``episode`` yet, and that it runs."""
@@ -210,7 +232,20 @@ class Algorithm(ABC):
         """Says how much of the training is done, from 0 to 1: what schedules depend on."""
         if math.isnan(progress):
             raise UsageError("the progress is nan; allowed is from 0 to 1")
+        self._knows_progress = True
         self.progress = min(max(progress, 0.0), 1.0)
+
+    def _warn_of_schedules(self) -> None:
+        """Warns once where live agents are learned from, schedules are asked for, and nobody says the progress."""
+        if not self._is_live or self._knows_progress:
+            return
+        self._knows_progress = True
+        if changing := self.config.changing():
+            warnings.warn(
+                f"{', '.join(changing)} of {self.tag} change with the progress of the training, which nobody told: "
+                "they stay as they began. Set live_steps to the steps that it takes, or call set_progress",
+                stacklevel=3,
+            )
 
     # Shared by all that learn ------------------------------------------------------------------------------------
 
@@ -244,8 +279,20 @@ class Algorithm(ABC):
             num_non_finite = int(np.count_nonzero(~np.isfinite(network.gradients)))
             self._diverge(f"the gradient has norm {norm}", num_non_finite)
         self.metrics.set("train/num_non_finite", 0)  # a norm that is finite has no term that is not
+        if self.num_updates % NORMS_INTERVAL == 0:
+            self._note_layers(network)
         optimizer.step(learning_rate, clip_coefficient(norm, max_grad_norm))
         return norm
+
+    def _note_layers(self, network: Network) -> None:
+        """Notes the norm of the gradient of each layer, before clipping."""
+        norms = self._layer_norms.get(id(network))
+        if norms is None:
+            networks = self.networks()
+            names = [name for name, each in networks.items() if each is network]
+            norms = LayerNorms(network, f"{names[0]}/" if len(networks) > 1 else "")
+            self._layer_norms[id(network)] = norms
+        norms.note(self.metrics)
 
     def _diverge(self, what: str, num_non_finite: int) -> NoReturn:
         self.metrics.set("train/num_non_finite", num_non_finite)
@@ -281,6 +328,7 @@ class Algorithm(ABC):
         self.num_steps = state.num_steps
         self.num_updates = state.num_updates
         self.progress = state.progress
+        self._is_live, self._knows_progress = False, state.progress > 0
         self._live = LiveEpisodes()
 
     @staticmethod

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop.algorithms.metrics import Metrics
 from learnloop.nn.mlp import MLP
 from learnloop.nn.network import Network
 
@@ -12,6 +15,21 @@ DORMANT = 0.025
 """A unit whose mean absolute activation is at most this share of its layer's mean is dormant."""
 MAX_ROWS = 256
 """How many observations are looked at."""
+
+
+class LayerNorms:
+    """The norms of the gradient of each tensor of ``network``, under ``train/gradient_norm/`` and its name."""
+
+    def __init__(self, network: Network, prefix: str = "") -> None:
+        gradients = network.gradients
+        self._parts = [
+            (f"train/gradient_norm/{prefix}{name}", gradients[part]) for name, part in network.layers().items()
+        ]
+
+    def note(self, metrics: Metrics) -> None:
+        """Adds the norms of what the last ``backward`` found to ``metrics``."""
+        for name, part in self._parts:
+            metrics.add(name, math.sqrt(float(part @ part)))
 
 
 def dormant_ratio(network: Network, observations: NDArray[np.float32] | None = None) -> float | None:

@@ -19,6 +19,7 @@ from learnloop.algorithms.off_policy import OffPolicyAlgorithm, OffPolicyConfig,
 from learnloop.algorithms.replay import PrioritisedReplay, ReplayBuffer, Sample
 from learnloop.algorithms.schedules import Linear, Schedule, check_schedule, value_at
 from learnloop.algorithms.serving import serving_network
+from learnloop.algorithms.states import count_of
 from learnloop.core.errors import UsageError
 from learnloop.core.seeding import derive_seed
 from learnloop.core.spaces import Discrete, Spaces
@@ -48,9 +49,11 @@ class DQNConfig(OffPolicyConfig, frozen=True, kw_only=True, forbid_unknown_field
     batch_size: int = 32
     train_freq: int = 4
     target_update_interval: int = 10_000
-    """Steps, of all lanes together, between updates of the target network."""
+    """Steps, of all lanes together, between updates of the target network. Gradient steps of ``learn_from`` count as
+    the steps that ``train_freq`` and ``gradient_steps`` give each."""
     exploration_fraction: float = 0.1
-    """Over this share of the training, ``exploration_initial_eps`` falls to ``exploration_final_eps``."""
+    """Over this share of the training, ``exploration_initial_eps`` falls to ``exploration_final_eps``; live agents have
+    ``live_steps``."""
     exploration_initial_eps: float = 1.0
     """The probability of a uniformly drawn action at first."""
     exploration_final_eps: float = 0.05
@@ -87,6 +90,12 @@ class DQNConfig(OffPolicyConfig, frozen=True, kw_only=True, forbid_unknown_field
         check_range("priority_epsilon", self.priority_epsilon, 1e-12, 1)
         check_schedule("priority_beta", self.priority_beta, 0, 1)
         check_count("batch_size", self.batch_size)
+
+    def changing(self) -> list[str]:
+        """Returns the names of the options whose values change with the progress of the training."""
+        found = [name for name in super().changing() if name != "priority_beta" or self.prioritised]
+        is_falling = self.exploration_final_eps != self.exploration_initial_eps
+        return [*found, "exploration_initial_eps"] if is_falling else found
 
 
 class DQN(OffPolicyAlgorithm):
@@ -127,6 +136,8 @@ class DQN(OffPolicyAlgorithm):
         self._target_mover = Target(self.network, self.target)
         self._steps_to_target = 0
         self._num_target_updates = 0
+        self._updates_to_target = 0
+        """Gradient steps on historical transitions alone since they moved the target network last."""
         self._exploration = Linear(
             initial=config.exploration_initial_eps,
             final=config.exploration_final_eps,
@@ -190,6 +201,24 @@ class DQN(OffPolicyAlgorithm):
             self._steps_to_target %= interval
 
     # Learning ----------------------------------------------------------------------------------------------------
+
+    def _learn_offline(self, num_updates: int) -> None:
+        """Takes gradient steps; the target network moves as often as if each had its share of environment steps.
+
+        Else what is learned would be one step deep: the values of the network as it was built.
+        """
+        config = self.config
+        interval, left = config.target_update_interval, num_updates
+        steps_each = 1.0 if config.gradient_steps == -1 else config.train_freq * self.num_lanes / config.gradient_steps
+        between = max(1, round(interval / steps_each))
+        while left:
+            count = min(left, between - self._updates_to_target)
+            self._learn(count)
+            left -= count
+            self._updates_to_target += count
+            if self._updates_to_target == between:
+                self._updates_to_target = 0
+                self._num_target_updates += 1
 
     def _update(self, count: int, learning_rate: float) -> None:
         """Takes ``count`` gradient steps; the target network, which moves between steps only, stays as it is."""
@@ -347,11 +376,16 @@ class DQN(OffPolicyAlgorithm):
         return {"network": self.network, "target": self.target}, {"network": self.optimizer}
 
     def _more_values(self) -> dict[str, Any]:
-        return {"steps_to_target": self._steps_to_target, "num_target_updates": self._num_target_updates}
+        return {
+            "steps_to_target": self._steps_to_target,
+            "num_target_updates": self._num_target_updates,
+            "updates_to_target": self._updates_to_target,
+        }
 
     def _restore_more(self, values: Mapping[str, Any]) -> None:
-        self._steps_to_target = values["steps_to_target"]
-        self._num_target_updates = values["num_target_updates"]
+        self._steps_to_target = count_of(values, "steps_to_target")
+        self._num_target_updates = count_of(values, "num_target_updates")
+        self._updates_to_target = count_of({"updates_to_target": 0, **values}, "updates_to_target")  # old states: none
 
 
 def _allowed(values: Floats, masks: Masks | None) -> Floats:

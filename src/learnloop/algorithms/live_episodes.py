@@ -88,13 +88,21 @@ class LiveEpisodes:
             )
 
     def finish(
-        self, episode: str, reward: float, next_observation: Floats | None, *, terminated: bool, truncated: bool
+        self,
+        episode: str,
+        reward: float,
+        next_observation: Floats | None,
+        next_mask: NDArray[np.bool_] | None = None,
+        *,
+        terminated: bool,
+        truncated: bool,
     ) -> LiveStep | None:
         """Closes the open step of ``episode`` and returns it; None while its next observation is not known.
 
         Raises:
             RewardError: ``reward`` is not a finite number.
-            UsageError: no action waits, or the last observation of a truncated episode is missing.
+            UsageError: no action waits, the last observation of a truncated episode is missing, or a flag is neither
+                True nor False.
         """
         step = self._open.get(episode)
         if step is None or step.reward is not None:
@@ -102,6 +110,8 @@ class LiveEpisodes:
                 f"no action of episode {episode!r} waits for a reward; running are {one_of(sorted(self._open))}"
             )
         value = _checked_reward(reward, episode)
+        _check_flag("terminated", terminated, episode)
+        _check_flag("truncated", truncated, episode)
         ended = terminated or truncated
         if truncated and not terminated and next_observation is None:
             raise UsageError(
@@ -112,14 +122,19 @@ class LiveEpisodes:
             step.reward = value  # the next act tells the next observation, and its mask
             return None
         del self._open[episode]
-        last = None if terminated else next_observation
+        last, mask = (None, None) if terminated else (next_observation, next_mask)
         return LiveStep(
-            step.observation, step.mask, step.chosen, value, last, None, terminated=terminated, truncated=truncated
+            step.observation, step.mask, step.chosen, value, last, mask, terminated=terminated, truncated=truncated
         )
 
     def discard(self, episode: str) -> None:
         """Forgets the open step of ``episode``."""
         self._open.pop(episode, None)
+
+
+def _check_flag(name: str, value: object, episode: str) -> None:
+    if not isinstance(value, bool | np.bool_):
+        raise UsageError(f"{name} of episode {episode!r} is {value!r}; True or False is needed")
 
 
 def _checked_reward(reward: object, episode: str) -> float:

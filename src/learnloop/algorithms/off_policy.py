@@ -16,15 +16,15 @@ from learnloop.algorithms.algorithm import Algorithm, Chosen
 from learnloop.algorithms.algorithm_config import AlgorithmConfig, check_count
 from learnloop.algorithms.bandit_config import check_range
 from learnloop.algorithms.diagnostics import dormant_ratio
+from learnloop.algorithms.historical import check_transitions
 from learnloop.algorithms.live_episodes import LiveStep
 from learnloop.algorithms.live_replay import LiveReplay
 from learnloop.algorithms.n_step import NStepLanes
 from learnloop.algorithms.replay import MARGIN, Entries, ReplayBuffer, Transitions
-from learnloop.algorithms.rollout import action_array
 from learnloop.algorithms.schedules import value_at
-from learnloop.algorithms.states import AlgorithmState, part_of, prefixed, put_parameters
+from learnloop.algorithms.states import AlgorithmState, count_of, part_of, prefixed, put_parameters
 from learnloop.core.errors import ActionError, CorruptError, DivergedError, UsageError
-from learnloop.core.spaces import Discrete, Spaces
+from learnloop.core.spaces import Spaces
 from learnloop.core.stepping import Actions, LaneStep, Masks
 from learnloop.nn.network import Network
 from learnloop.nn.optimizers import BLOCK, Optimizer
@@ -253,42 +253,18 @@ class OffPolicyAlgorithm(Algorithm):
                 f"n_steps is {self.config.n_steps}; historical transitions can be learned with n_steps 1 only: longer "
                 "returns are of the policy that acted, and are not corrected"
             )
-        self._check_transitions(transitions)
         if self._chosen is not None:
             raise UsageError("learn_from was called between choose and record; call record first")
-        stored = transitions._replace(
-            actions=self._from_space(transitions.actions), truncated=transitions.truncated & ~transitions.terminated
-        )
+        checked = check_transitions(transitions, self.spaces.action, self.encoder.size)
+        stored = checked._replace(actions=self._from_space(checked.actions))
         self.replay.add_transitions(stored, self.config.gamma)
         self._numbers, self._seen = self._numbers[:0], None
+        self._learn_offline(num_updates)
+
+    def _learn_offline(self, num_updates: int) -> None:
+        """Takes gradient steps that no environment step goes with."""
         if num_updates:
             self._learn(num_updates)
-
-    def _check_transitions(self, transitions: Transitions) -> None:
-        size = len(transitions.rewards)
-        shape = (size, self.encoder.size)
-        if not size or transitions.observations.shape != shape or transitions.next_observations.shape != shape:
-            raise UsageError(
-                f"observations have the shapes {transitions.observations.shape} and "
-                f"{transitions.next_observations.shape}; {shape} is needed for {size} rewards, at least 1"
-            )
-        wanted = action_array(self.spaces.action, size).shape
-        if transitions.actions.shape != wanted:
-            raise UsageError(f"actions have the shape {transitions.actions.shape}; {wanted} is needed")
-        if not len(transitions.terminated) == len(transitions.truncated) == size:
-            raise UsageError(f"there are not {size} flags of terminated and of truncated")
-        columns: list[tuple[str, NDArray[Any]]] = [
-            ("an observation", transitions.observations),
-            ("a next observation", transitions.next_observations[~transitions.terminated]),
-            ("a reward", transitions.rewards),
-            ("an action", transitions.actions),
-        ]
-        for what, numbers in columns:
-            if not (np.abs(numbers) < LARGEST_REWARD).all():
-                raise UsageError(f"{what} of the transitions is not finite in 32 bits")
-        space = self.spaces.action
-        if isinstance(space, Discrete) and not (0 <= transitions.actions.min() <= transitions.actions.max() < space.n):
-            raise UsageError(f"an action of the transitions is not from 0 to {space.n - 1}")
 
     # Learning ----------------------------------------------------------------------------------------------------
 
@@ -300,6 +276,7 @@ class OffPolicyAlgorithm(Algorithm):
         num_collected, self._num_collected = self._num_collected, 0
         if self.num_steps <= config.learning_starts or not len(self.replay):
             return False
+        self._warn_of_schedules()
         self._learn(num_collected if config.gradient_steps == -1 else config.gradient_steps)
         return True
 
@@ -388,14 +365,19 @@ class OffPolicyAlgorithm(Algorithm):
             self.replay.restore(part_of(state.tensors, "replay."))
             if self._window is not None:
                 self._window.restore(part_of(state.tensors, "window."))
-            self._numbers = state.tensors["numbers"].copy()
-            self._num_collected = state.values["num_collected"]
-            self._next_dormant = state.values["next_dormant"]
+            self._numbers = self._checked_numbers(state.tensors["numbers"])
+            self._num_collected = count_of(state.values, "num_collected")
+            self._next_dormant = count_of(state.values, "next_dormant")
             self._restore_more(state.values)
-        except (KeyError, ValueError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise CorruptError(f"the state is not one of this {self.tag}: {error}") from error
         self._seen = self._chosen = None
         self._live_replay.clear()
+
+    def _checked_numbers(self, numbers: NDArray[Any]) -> Integers:
+        if numbers.dtype != np.int64 or numbers.shape not in ((0,), (self.num_lanes,)):
+            raise ValueError(f"numbers of observations have shape {numbers.shape} and type {numbers.dtype}")
+        return numbers.copy()
 
 
 class Target:

@@ -6,6 +6,7 @@ import hashlib
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +16,11 @@ from learnloop.algorithms.algorithm import Algorithm, Chosen
 from learnloop.algorithms.algorithm_config import AlgorithmConfig, check_count
 from learnloop.algorithms.bandit_config import check_range
 from learnloop.algorithms.diagnostics import dormant_ratio
+from learnloop.algorithms.historical import check_segment
 from learnloop.algorithms.live_episodes import LiveStep
+from learnloop.algorithms.live_segments import LiveSegments
 from learnloop.algorithms.network_policy import NetworkPolicy
-from learnloop.algorithms.rollout import Batch, LiveSegment, Rollout, Segment, check_segment, join, segment_of
+from learnloop.algorithms.rollout import Batch, LiveSegment, Rollout, Segment, join, segment_of
 from learnloop.algorithms.scaling import ObservationScaler, RewardScaler
 from learnloop.algorithms.schedules import value_at
 from learnloop.algorithms.serving import serving_network
@@ -32,6 +35,10 @@ from learnloop.nn.network import Network
 from learnloop.nn.optimizers import Adam, Optimizer
 
 Floats = NDArray[np.float32]
+
+LIVE_ROOM = 4
+"""Live steps for so many updates are kept. Where nobody calls ``learn``, the oldest make room, and are counted in
+``rollout/num_dropped_steps``."""
 
 
 class OnPolicyConfig(AlgorithmConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -74,6 +81,9 @@ class OnPolicyAlgorithm(Algorithm):
     """The part of PPO and A2C that is not their loss.
 
     Its network gives the parameters of the action distribution, then the value, as one row of outputs.
+
+    Attributes:
+        num_stale: live steps whose action an earlier policy chose than the one that learned from them.
     """
 
     config: OnPolicyConfig
@@ -97,8 +107,10 @@ class OnPolicyAlgorithm(Algorithm):
         self._reward_scaler = RewardScaler(num_lanes, config.gamma) if config.normalize_rewards else None
         self._chosen: Chosen | None = None
         self._last_observations: Floats | None = None
-        self._segments: dict[tuple[str, int | None], list[LiveStep]] = {}
-        self._num_live = 0
+        self._segments = LiveSegments(LIVE_ROOM * config.n_steps * num_lanes)
+        self.num_stale = 0
+        self._resetting: NDArray[np.bool_] | None = None
+        """Which lanes will only reset themselves in the next step."""
 
     # Acting ------------------------------------------------------------------------------------------------------
 
@@ -108,7 +120,7 @@ class OnPolicyAlgorithm(Algorithm):
         if rollout.is_full:
             raise UsageError(f"the rollout holds its {rollout.num_steps} steps; call learn before the next choose")
         if self._observation_scaler is not None:
-            observations = self._observation_scaler.see(observations)
+            observations = self._observation_scaler.see(observations, self._resetting)
         chosen = self._choose_scaled(observations, masks)
         rollout.observations[at] = observations
         rollout.actions[at] = chosen.actions
@@ -138,7 +150,7 @@ class OnPolicyAlgorithm(Algorithm):
         values = outputs[:, -1].copy()
         if not math.isfinite(float(log_probs.sum())):  # values are looked at before they are learned from
             raise DivergedError(f"after update {self.num_updates} the network's outputs are not finite")
-        return Chosen(actions, log_probs, values, dropout)
+        return Chosen(actions, log_probs, values, dropout, None, self.num_updates)
 
     # Recording ---------------------------------------------------------------------------------------------------
 
@@ -162,7 +174,7 @@ class OnPolicyAlgorithm(Algorithm):
         else:
             self.num_steps += self._record_valid(step.valid)
         rollout.position += 1
-        self._last_observations = step.observations
+        self._last_observations, self._resetting = step.observations, step.resetting
         self._chosen = None
 
     def _record_valid(self, valid: NDArray[np.bool_]) -> int:
@@ -178,6 +190,7 @@ class OnPolicyAlgorithm(Algorithm):
     def interrupt(self) -> None:
         """Cuts the running episodes of all lanes, as truncated."""
         at = self._rollout.position - 1
+        self._resetting = None
         if self._reward_scaler is not None:
             self._reward_scaler.reset()
         if at < 0 or self._last_observations is None:
@@ -199,15 +212,13 @@ class OnPolicyAlgorithm(Algorithm):
         ended = step.terminated or step.truncated
         if self._reward_scaler is not None:
             step = step._replace(reward=self._reward_scaler.see_live(episode, step.reward, ended=ended))
-        steps = self._segments.setdefault((episode, None), [])
-        steps.append(step)
-        if ended:  # the name is free again while its steps wait to be learned
-            self._segments[episode, self.num_steps] = self._segments.pop((episode, None))
-        self._num_live += 1
+        self._segments.add(episode, step)
+        if self._segments.num_dropped:
+            self.metrics.set("rollout/num_dropped_steps", self._segments.num_dropped)
         self.num_steps += 1
 
     def _discard_live(self, episode: str) -> None:
-        self._num_live -= len(self._segments.pop((episode, None), []))
+        self._segments.discard(episode)
         if self._reward_scaler is not None:
             self._reward_scaler.discard(episode)
 
@@ -218,10 +229,10 @@ class OnPolicyAlgorithm(Algorithm):
         batches = []
         if self._rollout.is_full:
             batches.append(self._rollout_batch())
-        if self._num_live >= self.config.n_steps * self.num_lanes:
-            batches += [self._live_batch(segment_of(each, self.spaces.action)) for each in self._segments.values()]
+        if self._segments.num_steps >= self.config.n_steps * self.num_lanes:
+            self._warn_of_schedules()
+            batches += [self._live_batch(segment_of(each, self.spaces.action)) for each in self._segments]
             self._segments.clear()
-            self._num_live = 0
         if not batches:
             return False
         batch = join(batches, self.spaces.action)
@@ -265,6 +276,10 @@ class OnPolicyAlgorithm(Algorithm):
         return rollout.batch(advantages, with_dropout=bool(self.network.num_masks))
 
     def _live_batch(self, live: LiveSegment) -> Batch:
+        weights: Floats | None = None
+        old = np.flatnonzero(live.num_updates != self.num_updates)
+        if len(old):
+            live, weights = self._renewed(live, old)
         segment = live.segment
         advantages = gae(
             segment.rewards[:, None],
@@ -283,7 +298,26 @@ class OnPolicyAlgorithm(Algorithm):
             returns=advantages + live.values,
             masks=segment.masks,
             dropout=live.dropout if self.network.num_masks else None,
+            weights=weights,
         )
+
+    def _renewed(self, live: LiveSegment, old: NDArray[np.intp]) -> tuple[LiveSegment, Floats]:
+        """Returns ``live`` as the policy of now sees it, and the weights of its actions: below 1 in the rows ``old``.
+
+        Those were chosen before the last update. As historical ones, they count by how likely this policy would have
+        chosen them, cut at 1, and their ratio is clipped around this policy. Source: as of ``learn_from``.
+        """
+        segment = live.segment
+        outputs = self.network.predict(segment.observations[old], live.dropout[old] if self.network.num_masks else None)
+        masks = None if segment.masks is None else segment.masks[old]
+        evaluation = self.distribution.evaluate(outputs[:, :-1], segment.actions[old], masks)
+        log_probs, values = segment.log_probs.copy(), live.values.copy()
+        weights: Floats = np.ones_like(log_probs)
+        weights[old] = np.exp(np.minimum(evaluation.log_probs - segment.log_probs[old], np.float32(0)))
+        log_probs[old], values[old] = evaluation.log_probs, outputs[:, -1]
+        self.num_stale += len(old)
+        self.metrics.set("train/num_stale_steps", self.num_stale)
+        return live._replace(segment=segment._replace(log_probs=log_probs), values=values), weights
 
     def _historical_batch(self, segment: Segment) -> Batch:
         observations, rewards = segment.observations, segment.rewards
@@ -430,10 +464,12 @@ class OnPolicyAlgorithm(Algorithm):
 
     def state(self) -> AlgorithmState:
         """Returns a copy of everything; live episodes are not in it, their clients are gone after a restart."""
-        tensors = {"parameters": self.network.parameters.copy()}
+        tensors: dict[str, NDArray[Any]] = {"parameters": self.network.parameters.copy()}
         tensors |= prefixed("optimizer.", self.optimizer.state()) | prefixed("rollout.", self._rollout.state())
         if self._last_observations is not None:
             tensors["last_observations"] = self._last_observations.copy()
+        if self._resetting is not None:
+            tensors["resetting"] = self._resetting.copy()
         for name, scaler in (("observation", self._observation_scaler), ("reward", self._reward_scaler)):
             if scaler is not None:
                 tensors |= prefixed(f"{name}_scaler.", scaler.state())
@@ -447,6 +483,7 @@ class OnPolicyAlgorithm(Algorithm):
             self.optimizer.restore(part_of(state.tensors, "optimizer."))
             self._rollout.restore(part_of(state.tensors, "rollout."))
             self._last_observations = state.tensors.get("last_observations")
+            self._resetting = state.tensors.get("resetting")
             if self._observation_scaler is not None:
                 self._observation_scaler.restore(part_of(state.tensors, "observation_scaler."))
             if self._reward_scaler is not None:
@@ -455,4 +492,3 @@ class OnPolicyAlgorithm(Algorithm):
             raise CorruptError(f"the state is not one of this {self.tag}: {error}") from error
         self._chosen = None
         self._segments.clear()
-        self._num_live = 0

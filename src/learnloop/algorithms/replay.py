@@ -64,7 +64,7 @@ class PrioritisedReplay(ReplayBuffer):
     ) -> tuple[int, int]:
         """Returns the bytes of observations and of all else, at most, the tree included."""
         observations, others = super().num_bytes(capacity, observation_size, action_space, **options)
-        return observations, others + 10 * capacity
+        return observations, others + 9 * capacity
 
     def add(self, entries: Entries) -> None:
         """Adds transitions with the largest priority so far; see ``ReplayBuffer.add``."""

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.algorithms.live_episodes import LiveStep
-from learnloop.core.errors import UsageError
 from learnloop.core.spaces import ActionSpace, Box, MultiDiscrete, num_choices
 from learnloop.core.stepping import Actions, Masks
 
@@ -181,75 +180,14 @@ class Segment(NamedTuple):
     """What the last action led to, shape ``(size,)``; None: the episode terminated, nothing came."""
 
 
-def check_segment(segment: Segment, space: ActionSpace, size: int) -> Segment:
-    """Returns ``segment``, which may come from anywhere, with arrays of the types that are computed with.
-
-    Args:
-        segment: what is checked.
-        space: of its actions.
-        size: how many numbers its encoded observations have.
-
-    Raises:
-        UsageError: it is empty, an array has another shape, an action or a number is not allowed, or an action was
-            masked.
-    """
-    count = len(segment.observations)
-    if not count:
-        raise UsageError("a historical segment has no transition; leave it out")
-    shape = action_array(space, count).shape
-    actions = _column(segment, "actions", shape, "f" if isinstance(space, Box) else "iu")
-    log_probs = _column(segment, "log_probs", (count,), "f")
-    masks = None if segment.masks is None else _column(segment, "masks", mask_array(space, count).shape, "b")
-    if not isinstance(space, Box):
-        if (log_probs > 0).any():
-            raise UsageError("a historical segment has log probabilities above 0; discrete actions have none")
-        _check_choices(space, actions, masks)
-    last = segment.last_observation
-    return Segment(
-        observations=_column(segment, "observations", (count, size), "fiub"),
-        actions=actions,
-        masks=masks,
-        log_probs=log_probs,
-        rewards=_column(segment, "rewards", (count,), "fiub"),
-        last_observation=None if last is None else _column(segment, "last_observation", (size,), "fiub"),
-    )
-
-
-def _column(segment: Segment, name: str, shape: tuple[int, ...], kinds: str) -> NDArray[Any]:
-    try:
-        found = np.asarray(getattr(segment, name))
-    except ValueError as error:  # rows of different lengths
-        raise UsageError(f"{name} of a historical segment are no array: {error}") from error
-    if found.shape != shape or found.dtype.kind not in kinds:
-        raise UsageError(f"{name} of a historical segment have shape {found.shape} and type {found.dtype}, not {shape}")
-    if found.dtype.kind == "f" and not np.isfinite(found).all():
-        raise UsageError(f"{name} of a historical segment are not finite; leave out what is not known")
-    if kinds == "b":
-        return found
-    return found.astype(np.int64 if kinds == "iu" else np.float32)
-
-
-def _check_choices(space: ActionSpace, actions: Actions, masks: Masks | None) -> None:
-    """Raises UsageError where a discrete action does not exist or was not allowed."""
-    counts = np.array(space.nvec if isinstance(space, MultiDiscrete) else [num_choices(space)])  # type: ignore[arg-type]
-    chosen = actions.reshape(len(actions), -1)
-    if (chosen < 0).any() or (chosen >= counts).any():
-        raise UsageError(
-            f"a historical segment has actions from {chosen.min()} to {chosen.max()}; they count from 0 "
-            f"to below {counts.tolist()}"
-        )
-    if masks is not None:
-        columns = np.concatenate([[0], np.cumsum(counts)[:-1]]) + chosen
-        if not np.take_along_axis(masks, columns, axis=1).all():
-            raise UsageError("a historical segment has an action that its mask does not allow")
-
-
 class LiveSegment(NamedTuple):
     """A segment that this very policy chose, with what it knew then."""
 
     segment: Segment
     values: Floats
     dropout: NDArray[np.int64]
+    num_updates: NDArray[np.int64]
+    """Gradient steps before each action was chosen."""
 
 
 def segment_of(steps: Sequence[LiveStep], space: ActionSpace) -> LiveSegment:
@@ -273,6 +211,7 @@ def segment_of(steps: Sequence[LiveStep], space: ActionSpace) -> LiveSegment:
         ),
         values=_first(steps, "values", np.float32),
         dropout=_first(steps, "dropout", np.int64),
+        num_updates=np.array([step.chosen.num_updates for step in steps], dtype=np.int64),
     )
 
 

@@ -31,6 +31,9 @@ from learnloop.nn.optimizers import Adam, Optimizer
 
 Floats = NDArray[np.float32]
 
+LARGEST_SPAN = 1e30
+"""Of the bounds of an action."""
+
 
 class SACConfig(OffPolicyConfig, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="sac"):
     """SAC's hyper-parameters, with Stable-Baselines3's names and defaults, but for ``buffer_size`` (a million)."""
@@ -103,6 +106,8 @@ class SAC(OffPolicyAlgorithm):
         space = spaces.action
         if not (isinstance(space, Discrete) or (isinstance(space, Box) and space.is_bounded)):
             raise UsageError(f"sac needs a box with all bounds or a discrete action space, not {space}; use ppo or a2c")
+        if isinstance(space, Box):
+            _check_span(space)
         super().__init__(config, spaces, num_lanes=num_lanes, seed=seed)
         self._sizes = _Sizes(self.encoder.size, space)
         self.actor: Network = actor or self._build("actor", self._sizes.actor, ("policy",))
@@ -136,7 +141,7 @@ class SAC(OffPolicyAlgorithm):
 
     def _update(self, count: int, learning_rate: float) -> None:
         config, losses, rng = self.config, self._losses, self._rng
-        for index in range(count):
+        for _ in range(count):
             sample = self.replay.sample(config.batch_size, rng)
             ent_coef = self.temperature.value
             following = losses.next_values(sample, ent_coef, rng)
@@ -147,7 +152,7 @@ class SAC(OffPolicyAlgorithm):
             self._learn_critic(*losses.critic(sample, targets), learning_rate)
             self._learn_actor(*losses.actor(sample, ent_coef), learning_rate)
             self._learn_temperature(gap, ent_coef, learning_rate)
-            if index % config.target_update_interval == 0:
+            if self.num_updates % config.target_update_interval == 0:
                 self._target_mover.move(config.tau)
             self.num_updates += 1
 
@@ -239,6 +244,16 @@ class SAC(OffPolicyAlgorithm):
 
     def _restore_more(self, values: Mapping[str, Any]) -> None:
         self.temperature.restore(values["temperature"])
+
+
+def _check_span(space: Box) -> None:
+    """Raises UsageError where a bound stands for none: a policy over all that fits into 32 bits learns nothing."""
+    for low, high in zip(space.low, space.high, strict=True):
+        if low is not None and high is not None and not high - low < LARGEST_SPAN:
+            raise UsageError(
+                f"sac scales its actions to their bounds, and an action from {low} to {high} has none in earnest; give "
+                f"the space bounds less than {LARGEST_SPAN:g} apart, or use ppo or a2c"
+            )
 
 
 class _Sizes:

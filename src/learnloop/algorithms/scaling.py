@@ -19,9 +19,14 @@ class ObservationScaler:
     def __init__(self, size: int) -> None:
         self._moments = RunningMoments(size)
 
-    def see(self, observations: Floats) -> Floats:
-        """Takes in ``observations``, shape ``(batch, size)``, and returns them normalised."""
-        self._moments.update(observations)
+    def see(self, observations: Floats, left_out: NDArray[np.bool_] | None = None) -> Floats:
+        """Takes in ``observations``, shape ``(batch, size)``, and returns them normalised.
+
+        Args:
+            observations: of all lanes.
+            left_out: True where nothing is chosen on them, shape ``(batch,)``: they are normalised, and not taken in.
+        """
+        self._moments.update(observations if left_out is None else observations[~left_out])
         return self.apply(observations)
 
     def apply(self, observations: Floats) -> Floats:

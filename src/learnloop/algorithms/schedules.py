@@ -60,6 +60,13 @@ def parse_schedule(name: str, schedule: Schedule) -> Linear:
     return Linear(initial=schedule, final=schedule)
 
 
+def is_changing(value: object) -> bool:
+    """Returns whether ``value`` is a schedule that changes with the progress."""
+    if isinstance(value, Linear):
+        return value.initial != value.final
+    return isinstance(value, str) and _SHORT.fullmatch(value) is not None
+
+
 def value_at(schedule: Schedule, progress: float) -> float:
     """Returns the value of ``schedule`` when ``progress`` (0 to 1) of the training is done."""
     line = schedule if isinstance(schedule, Linear) else parse_schedule("a schedule", schedule)

@@ -31,6 +31,18 @@ def part_of(tensors: Tensors, prefix: str) -> dict[str, NDArray[Any]]:
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
+def count_of(values: Mapping[str, Any], name: str) -> int:
+    """Returns the counter ``name`` of a state.
+
+    Raises:
+        ValueError: it is no whole number from 0.
+    """
+    value = values[name]
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{name} is {value!r}, not a whole number from 0")
+    return value
+
+
 def put_parameters(network: Network, parameters: NDArray[Any], name: str) -> None:
     """Lets ``network`` compute with ``parameters``.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,6 +17,8 @@ WIDTH, LARGE_WIDTH = 16, 64
 the leaves of a node: few calls of numpy on some thousand numbers. A deep tree of narrow nodes needs more of both."""
 BELOW_ONE = 1 - 2.0**-52
 """A positive number times this is less than the number, by one or two of the smallest steps there are."""
+MOST_CHANGES = 1024
+"""After so many calls of ``set`` sums are brought up to date, even if nothing is drawn."""
 LARGE = 250_000
 """From so many entries on a tree is large."""
 
@@ -40,8 +44,10 @@ class SumTree:
         self._sums = self._padded_sums[:num_nodes]
         self._triangle = np.triu(np.ones((self._width, self._width)))
         self._ones = np.ones(self._width)
-        self._minima = np.full(num_nodes, np.inf)
         self._changed: list[Integers] = []
+        self._replaced: list[Doubles] = []
+        self._minimum = np.inf
+        self._num_minimal = 0
 
     @property
     def total(self) -> float:
@@ -53,7 +59,9 @@ class SumTree:
     def minimum(self) -> float:
         """The least priority above 0; infinity where all are 0."""
         self._refresh()
-        return float(self._minima.min())
+        if not self._num_minimal:
+            self._find_minimum()
+        return self._minimum
 
     def get(self, rows: Integers) -> Doubles:
         """Returns the priorities of entries, shape ``(batch,)``."""
@@ -67,8 +75,11 @@ class SumTree:
             rows: from 0 to ``capacity`` - 1, shape ``(batch,)``.
             priorities: finite, at least 0; shape ``(batch,)`` or one for all.
         """
+        self._replaced.append(self._flat.take(rows))
         self._flat[rows] = priorities
-        self._changed.append(rows // self._width)
+        self._changed.append(rows)
+        if len(self._changed) == MOST_CHANGES:
+            self._refresh()
 
     def draw(self, fractions: Doubles) -> tuple[Integers, Doubles]:
         """Returns an entry for each of ``fractions`` of the total, each from 0 to below 1, and their priorities.
@@ -113,15 +124,33 @@ class SumTree:
     def _refresh(self) -> None:
         if not self._changed:
             return
-        nodes = self._changed[0] if len(self._changed) == 1 else np.concatenate(self._changed)
+        rows, replaced = _joined(self._changed), _joined(self._replaced)
+        self._follow_minimum(replaced, self._flat.take(rows))
+        nodes = rows // self._width
         if len(nodes) >= len(self._sums):
             nodes = np.unique(nodes)
-        leaves = self._leaves.take(nodes, axis=0)
-        self._sums[nodes] = leaves @ self._ones
-        leaves[leaves <= 0] = np.inf
-        width = self._width
-        while width > 1:  # a reduction over so few numbers takes longer than halving them
-            width //= 2
-            leaves = np.minimum(leaves[:, :width], leaves[:, width:])
-        self._minima[nodes] = leaves[:, 0]
+        self._sums[nodes] = self._leaves.take(nodes, axis=0) @ self._ones
         self._changed.clear()
+        self._replaced.clear()
+
+    def _follow_minimum(self, replaced: Doubles, priorities: Doubles) -> None:
+        """Notes that ``replaced`` have become ``priorities``.
+
+        At least ``_num_minimal`` entries have the minimum: those that get it later are not counted, and one that is
+        named twice may be taken off twice. At 0 it must be looked for, which a pass over all for each draw would cost.
+        """
+        least = float(priorities.min())
+        if not least > 0:
+            least = float(priorities.min(where=priorities > 0, initial=np.inf))
+        if least < self._minimum:
+            self._minimum, self._num_minimal = least, 1
+        else:
+            self._num_minimal = max(0, self._num_minimal - int(np.count_nonzero(replaced == self._minimum)))
+
+    def _find_minimum(self) -> None:
+        self._minimum = float(self._flat.min(where=self._flat > 0, initial=np.inf))
+        self._num_minimal = int(np.count_nonzero(self._flat == self._minimum))
+
+
+def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

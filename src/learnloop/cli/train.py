@@ -76,7 +76,7 @@ def train(
         check_name("a policy", name)  # before hours of training
     _refuse_contradictions(ctx)
     settings = find_settings(**ctx.obj)
-    options = {**parse_assignments(assignments), **_given(device=device, checkpoint_interval=checkpoint_interval)}
+    options = _joined(parse_assignments(assignments), _given(device=device, checkpoint_interval=checkpoint_interval))
     # What environments print is no result of this command.
     with redirect_stdout(sys.stderr), _watch() as on_progress:
         if resume is not None and name is not None and open_run(resume, home=settings).record.status == "completed":
@@ -162,6 +162,13 @@ def show_run(run: Run, evaluation: RunEvaluation) -> None:
     interval = summary.reason if found is None else f"95 % interval of the IQM {found.low:.1f} to {found.high:.1f}"
     say(f"mean {summary.mean:.1f}, IQM {summary.iqm:.1f} over {len(rows)} seeds; {interval}")
     say(f"run {run.run_id} in {run.folder}")
+
+
+def _joined(assigned: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    for name in given:
+        if name in assigned:
+            raise click.UsageError(f"--{name.replace('_', '-')} and --set {name} say the same; give one of them")
+    return {**assigned, **given}
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -38,3 +38,6 @@ class LaneStep(NamedTuple):
     """Which choices are allowed in ``observations``; None: all."""
     final_masks: Masks | None
     """Which choices are allowed in ``final_observations``; None: all."""
+    resetting: NDArray[np.bool_] | None = None
+    """True where the episode ended and the lane will only reset itself in the next step: ``observations`` are then the
+    last ones of that episode, and nothing is chosen on them. None: nowhere."""

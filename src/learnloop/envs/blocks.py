@@ -57,7 +57,14 @@ class StepBlock:
         part._list_rows()
         return part
 
-    def lane_step(self, *, has_ended: bool, has_masks: bool, valid: NDArray[np.bool_] | None = None) -> LaneStep:
+    def lane_step(
+        self,
+        *,
+        has_ended: bool,
+        has_masks: bool,
+        valid: NDArray[np.bool_] | None = None,
+        resetting: NDArray[np.bool_] | None = None,
+    ) -> LaneStep:
         """Returns the step; its arrays are the block's own."""
         masks = self.masks if has_ended else self.final_masks
         return LaneStep(
@@ -69,4 +76,5 @@ class StepBlock:
             valid=valid,
             masks=masks if has_masks else None,
             final_masks=self.final_masks if has_masks else None,
+            resetting=resetting,
         )

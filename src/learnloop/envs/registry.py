@@ -13,7 +13,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
-from learnloop.core.errors import NotFoundError, UsageError, one_of
+from learnloop.core.errors import LearnloopError, NotFoundError, UsageError, one_of
 from learnloop.envs.masks import with_masks
 from learnloop.envs.probes import REGISTERED
 
@@ -42,6 +42,9 @@ _EXTRAS = {
 _NOT_SINGLE = {"render_mode", "num_envs", "vectorization_mode", "vector_kwargs", "wrappers", "max_episode_steps"}
 """What gymnasium notes among the arguments of an environment that are no arguments of its class."""
 
+_TOLD = ("max_episode_steps", "render_mode")
+"""Arguments that mean nothing where they are None."""
+
 EnvMaker = Callable[..., gymnasium.Env[Any, Any]]
 
 
@@ -65,12 +68,13 @@ def resolve_env(name: str) -> str:
 
     Raises:
         NotFoundError: there is none of this name; the nearest names are said.
-        UsageError: it needs an optional package; the line that installs it is said.
+        UsageError: it needs an optional package (the line that installs it is said), or the module that registers it
+            is not named, or cannot be imported.
     """
     register_envs()
     env_id = ALIASES.get(name.lower(), name)
-    module, _, registered = env_id.rpartition(":")  # gymnasium's form "module:id", which registers by its import
-    if module:
+    module, colon, registered = env_id.rpartition(":")  # gymnasium's form "module:id", which registers by its import
+    if colon:
         _import(module, name)
     spec = gymnasium.registry.get(registered)
     if spec is None:
@@ -80,10 +84,23 @@ def resolve_env(name: str) -> str:
 
 
 def _import(module: str, name: str) -> None:
+    if not module or module.startswith("."):
+        raise UsageError(
+            f"the environment {name!r} names the module {module!r}; the whole name of one that can be imported is "
+            "needed before the colon, such as my_envs:MyEnv-v0"
+        )
     try:
         importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise NotFoundError(f"the environment {name!r} needs the module {module!r}: {error}") from error
+    except Exception as error:  # whatever a module of the caller's raises
+        raise UsageError(
+            f"the module {module!r} of the environment {name!r} cannot be imported; it raised {_told(error)}"
+        ) from error
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _suggestion(name: str) -> str:
@@ -126,14 +143,17 @@ def make_env(env: str | EnvMaker, env_kwargs: Mapping[str, Any] | None = None) -
     Raises:
         UsageError: it cannot be made, or is none.
     """
-    if not isinstance(env, str):
-        return MadeEnv(with_masks(env(**(env_kwargs or {}))), None)
+    kwargs = checked_kwargs(env, env_kwargs or {}) if isinstance(env, str) else dict(env_kwargs or {})
     try:
+        if not isinstance(env, str):
+            return MadeEnv(with_masks(env(**kwargs)), None)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # "there is a newer version": the name was asked for
-            made = gymnasium.make(env, disable_env_checker=True, **(env_kwargs or {}))
-    except (gymnasium.error.Error, TypeError) as error:
-        raise UsageError(f"the environment {env!r} cannot be made with {dict(env_kwargs or {})}: {error}") from error
+            made = gymnasium.make(env, disable_env_checker=True, **kwargs)
+    except LearnloopError:
+        raise
+    except Exception as error:  # whatever a constructor of the caller's raises
+        raise UsageError(f"the environment {label_of(env)!r} cannot be made with {kwargs}: {_told(error)}") from error
     max_steps = None
     if type(made) is TimeLimit and made.spec is not None:
         max_steps, made = made.spec.max_episode_steps, made.env
@@ -142,6 +162,42 @@ def make_env(env: str | EnvMaker, env_kwargs: Mapping[str, Any] | None = None) -
     if type(made.action_space) is gymnasium.spaces.Discrete:
         made.action_space.__class__ = _QuickDiscrete
     return MadeEnv(with_masks(made), max_steps)
+
+
+def checked_kwargs(env_id: str, env_kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what an environment is made with, without what says nothing.
+
+    Raises:
+        UsageError: ``max_episode_steps`` is no whole number from 1 (gymnasium takes -1 for no limit, or cuts each
+            step, by the form of the environment), or the environment has no such ``render_mode``.
+    """
+    kwargs = {name: value for name, value in env_kwargs.items() if name not in _TOLD or value is not None}
+    steps, mode = kwargs.get("max_episode_steps", 1), kwargs.get("render_mode")
+    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+        raise UsageError(
+            f"max_episode_steps of {env_id} is {steps!r}; a whole number from 1 is needed. Leave it out for the "
+            "environment's own limit"
+        )
+    known = _render_modes(env_id)
+    if mode is not None and (not isinstance(mode, str) or (known is not None and mode not in known)):
+        raise UsageError(
+            f"render_mode of {env_id} is {mode!r}; allowed are {one_of(known or (), 20)}. Training needs none: leave "
+            "it out"
+        )
+    return kwargs
+
+
+def _render_modes(env_id: str) -> list[str] | None:
+    """Returns what an environment can render, gymnasium's lists of frames included; None where its maker tells none."""
+    spec = gymnasium.registry.get(env_id.rpartition(":")[2])
+    if spec is None or spec.entry_point is None:
+        return None
+    creator: object = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
+    metadata = getattr(creator, "metadata", None)
+    if not isinstance(metadata, Mapping):
+        return None
+    modes = [str(mode) for mode in metadata.get("render_modes") or ()]
+    return modes + [f"{mode}_list" for mode in modes if mode in ("rgb_array", "ansi") and f"{mode}_list" not in modes]
 
 
 def label_of(env: object) -> str:

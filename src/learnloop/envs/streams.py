@@ -17,7 +17,16 @@ from learnloop.envs.checks import try_out
 from learnloop.envs.episodes import Episode
 from learnloop.envs.lanes import spaces_of
 from learnloop.envs.masks import refuse_env, with_masks
-from learnloop.envs.registry import EnvMaker, MadeEnv, has_vector_entry, label_of, make_env, register_envs, resolve_env
+from learnloop.envs.registry import (
+    EnvMaker,
+    MadeEnv,
+    checked_kwargs,
+    has_vector_entry,
+    label_of,
+    make_env,
+    register_envs,
+    resolve_env,
+)
 from learnloop.envs.subprocess_stream import SubprocessStream
 from learnloop.envs.sync_stream import SyncStream
 from learnloop.envs.vector_stream import AnyVectorEnv, VectorStream
@@ -175,7 +184,10 @@ def _stream_of_instance(
 
 
 def _make_vector(env_id: str, num_lanes: int, env_kwargs: dict[str, Any]) -> AnyVectorEnv:
+    kwargs = checked_kwargs(env_id, env_kwargs)
     try:
-        return gymnasium.make_vec(env_id, num_lanes, vectorization_mode="vector_entry_point", **env_kwargs)
-    except (gymnasium.error.Error, TypeError, ImportError) as error:
-        raise UsageError(f"the vectorised {env_id!r} cannot be made with {env_kwargs}: {error}") from error
+        return gymnasium.make_vec(env_id, num_lanes, vectorization_mode="vector_entry_point", **kwargs)
+    except Exception as error:  # whatever its constructor raises
+        raise UsageError(
+            f"the vectorised {env_id!r} cannot be made with {kwargs}: {type(error).__name__}: {error}"
+        ) from error

@@ -106,7 +106,8 @@ class VectorStream:
         if self._has_masks:
             block.final_masks[ended] = True  # what is chosen there is ignored
             self._check_masks(block.final_masks)
-        return block.lane_step(has_ended=False, has_masks=self._has_masks, valid=valid)
+        resetting = block.terminated | block.truncated if ended else None
+        return block.lane_step(has_ended=False, has_masks=self._has_masks, valid=valid, resetting=resetting)
 
     def episodes(self) -> list[Episode]:
         """Returns the episodes that ended since it was last asked."""

@@ -226,6 +226,8 @@ def training_options(
     Raises:
         UsageError, NotFoundError: a name is not known, or values contradict each other.
     """
+    if options is not None and not isinstance(options, Mapping):
+        raise UsageError(f"options is {options!r}; hyper-parameters by their names are needed, or None")
     given = dict(options or {})
     run_options = {name: given.pop(name) for name in RUN_OPTIONS if name in given}
     name = resolve_env(env) if isinstance(env, str) else _describe(env)

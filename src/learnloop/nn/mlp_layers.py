@@ -199,7 +199,7 @@ class HiddenLayer:
         """Turns the gradient of some rows of one tower, shape ``(rows, width)``, into that of the linear part."""
         if self.outputs is not self.values:
             gradient *= self._kept[tower, rows]
-        self._activation.pull(gradient, self.values[tower, rows])
+        self._activation.pull(gradient, self.values[tower].take(rows, axis=0))
 
     def backward(self, inputs: Floats, parameters: bool) -> None:
         """Turns ``gradient`` into that with respect to the linear part, and writes those of the tensors if wanted."""

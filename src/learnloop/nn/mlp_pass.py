@@ -106,7 +106,9 @@ class Pass:
         """
         total = np.zeros(self._inputs.shape, dtype=np.float32)
         for head, gradient, chosen in zip(self._tensors.heads, buffers.head_gradients, rows, strict=True):
-            found: Floats = gradient[:, chosen].T @ head.weight
+            # the outer product of a single output is no work for BLAS
+            multiply = np.multiply if len(gradient) == 1 else np.matmul
+            found: Floats = multiply(gradient[:, chosen].T, head.weight)
             for layer in reversed(self.layers):
                 layer.pull(found, head.tower, chosen)
                 found = found @ layer.weight[head.tower]

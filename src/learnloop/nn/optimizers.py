@@ -1,7 +1,8 @@
 """Optimisers on the flat vectors of a network.
 
-They pass over the vectors in blocks that fit the cache, so that memory is read once, and keep moments in a scale of
-their own, which saves passes.
+They pass over the vectors in blocks that fit the cache, so that memory is read once, and keep moments in units of their
+own, which saves passes: that of the newest gradient as it was before clipping, and divided by what a new gradient
+counts in them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from learnloop.nn.network import Network
 
 Floats = NDArray[np.float32]
 
+LARGEST_JUMP = 1e3
+"""If gradients must be made so many times smaller than those before, they are, and not the moments larger: those could
+leave what float32 holds."""
 BLOCK = 32768
 """How many parameters are updated at a time: five arrays of so many float32 stay in a cache of 1 MB."""
 
@@ -30,8 +34,7 @@ class Optimizer(Protocol):
 
         Args:
             learning_rate: of this step.
-            gradient_scale: gradients are multiplied with it in place first, while they are in the cache anyhow: what
-                ``clip_coefficient`` returns.
+            gradient_scale: gradients count as if they were multiplied with it: what ``clip_coefficient`` returns.
         """
         ...
 
@@ -54,6 +57,7 @@ class _FlatOptimizer:
     def __init__(self, network: Network, moments: tuple[str, ...], start: float = 0.0) -> None:
         self._network = network
         self.num_steps = 0
+        self._unit = 1.0
         parameters, gradients = network.parameters, network.gradients
         self._moments = {name: np.full_like(parameters, start) for name in moments}
         scratch = np.empty(min(BLOCK, parameters.size), dtype=np.float32)
@@ -64,9 +68,21 @@ class _FlatOptimizer:
             block = (parameters[part], gradients[part], scratch[: parameters[part].size], *moment_parts)
             self._blocks.append(block)
 
+    def _enter(self, gradient_scale: float) -> tuple[float, Floats | None]:
+        """Returns what moments and gradients (None: nothing) are multiplied with to be of one unit.
+
+        That is the scale of the gradients, which are then left as they are.
+        """
+        if gradient_scale * LARGEST_JUMP < self._unit:
+            return 1.0, np.array(gradient_scale / self._unit, dtype=np.float32)
+        ratio = self._unit / gradient_scale
+        self._unit = gradient_scale
+        return ratio, None
+
     def state(self) -> dict[str, NDArray[Any]]:
-        """Returns the moments, shape ``(num_parameters,)``, and ``num_steps``; the moments are its own."""
-        return {**self._moments, "num_steps": np.array(self.num_steps, dtype=np.int64)}
+        """Returns the moments, shape ``(num_parameters,)``, their unit, and ``num_steps``; the moments are its own."""
+        figures = {"unit": np.array(self._unit), "num_steps": np.array(self.num_steps, dtype=np.int64)}
+        return {**self._moments, **figures}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Goes on from ``state``, bit for bit.
@@ -74,12 +90,15 @@ class _FlatOptimizer:
         Raises:
             ValueError: it is not the state of such an optimiser.
         """
-        wanted = {**{name: moment.shape for name, moment in self._moments.items()}, "num_steps": ()}
+        wanted = {**{name: moment.shape for name, moment in self._moments.items()}, "unit": (), "num_steps": ()}
         found = {name: value.shape for name, value in state.items()}
         if found != wanted:
             raise ValueError(f"the optimiser's state has the arrays {found}, not {wanted}")
+        if not 0 < float(state["unit"]) < math.inf:
+            raise ValueError(f"the optimiser's state has the unit {state['unit']}, not a finite number above 0")
         for name, moment in self._moments.items():
             moment[:] = state[name]
+        self._unit = float(state["unit"])
         self.num_steps = int(state["num_steps"])
 
 
@@ -104,7 +123,6 @@ class Adam(_FlatOptimizer):
         super().__init__(network, ("first_moment", "second_moment"))
         self.betas = betas
         self.eps = eps
-        self._decays = np.array(betas[0], dtype=np.float32), np.array(betas[1], dtype=np.float32)
 
     def step(self, learning_rate: float, gradient_scale: float = 1.0) -> None:
         """Reads the network's ``gradients`` and changes its ``parameters``.
@@ -113,13 +131,15 @@ class Adam(_FlatOptimizer):
         """
         self.num_steps += 1
         first_beta, second_beta = self.betas
+        ratio, factor = self._enter(gradient_scale)
         scale = math.sqrt((1 - second_beta) / (1 - second_beta**self.num_steps))
         correction = (1 - first_beta) / (1 - first_beta**self.num_steps)
         self._move(
             np.array(learning_rate * correction / scale, dtype=np.float32),
-            np.array(self.eps / scale, dtype=np.float32),
+            np.array(self.eps / (scale * self._unit), dtype=np.float32),
+            (np.array(first_beta * ratio, dtype=np.float32), np.array(second_beta * ratio**2, dtype=np.float32)),
             self._shrink(learning_rate),
-            _scale(gradient_scale),
+            factor,
         )
         self._network.refresh()
 
@@ -127,12 +147,14 @@ class Adam(_FlatOptimizer):
         """Returns what parameters are multiplied with before the step."""
         return None
 
-    def _move(self, size: Floats, eps: Floats, shrink: Floats | None, scale: Floats | None) -> None:
+    def _move(
+        self, size: Floats, eps: Floats, decays: tuple[Floats, Floats], shrink: Floats | None, factor: Floats | None
+    ) -> None:
         add, multiply = np.add, np.multiply
-        first_decay, second_decay = self._decays
+        first_decay, second_decay = decays
         for parameters, gradients, scratch, first, second in self._blocks:
-            if scale is not None:
-                multiply(gradients, scale, gradients)
+            if factor is not None:
+                multiply(gradients, factor, gradients)
             multiply(first, first_decay, first)
             add(first, gradients, first)
             multiply(gradients, gradients, scratch)
@@ -198,22 +220,23 @@ class RMSprop(_FlatOptimizer):
         self.alpha = alpha
         self.eps = eps
         self.eps_inside_root = eps_inside_root
-        self._decay = np.array(alpha, dtype=np.float32)
 
     def step(self, learning_rate: float, gradient_scale: float = 1.0) -> None:
         """Reads the network's ``gradients`` and changes its ``parameters``."""
         self.num_steps += 1
         add, multiply, sqrt = np.add, np.multiply, np.sqrt
-        gradient_factor = _scale(gradient_scale)
+        ratio, factor = self._enter(gradient_scale)
+        decay = np.array(self.alpha * ratio**2, dtype=np.float32)
         scale = math.sqrt(1 - self.alpha)
         inside = self.eps_inside_root
-        eps = np.array(self.eps / (1 - self.alpha) if inside else self.eps / scale, dtype=np.float32)
+        divisor = scale * self._unit
+        eps = np.array(self.eps / divisor**2 if inside else self.eps / divisor, dtype=np.float32)
         size = np.array(learning_rate / scale, dtype=np.float32)
         for parameters, gradients, scratch, square in self._blocks:
-            if gradient_factor is not None:
-                multiply(gradients, gradient_factor, gradients)
+            if factor is not None:
+                multiply(gradients, factor, gradients)
             multiply(gradients, gradients, scratch)
-            multiply(square, self._decay, square)
+            multiply(square, decay, square)
             add(square, scratch, square)
             if inside:
                 add(square, eps, scratch)
@@ -239,10 +262,6 @@ def clip_coefficient(norm: float, max_norm: float | None) -> float:
     coefficient ``max_norm / (norm + 1e-6)``.
     """
     return 1.0 if max_norm is None else min(1.0, max_norm / (norm + 1e-6))
-
-
-def _scale(gradient_scale: float) -> Floats | None:
-    return None if gradient_scale == 1 else np.array(gradient_scale, dtype=np.float32)
 
 
 def _check_positive(name: str, value: float) -> None:
