@@ -19,6 +19,7 @@ from learnloop.core.records import MAX_REWARD, Agent, Decision, Episode, Record,
 from learnloop.store import Store, insert_records
 from learnloop.store.mapping import fields_of, key_column
 from learnloop.traces.formats import Line, TraceFormat, by_name, native, recognise
+from learnloop.traces.line_order import are_in_order, in_order
 
 _BATCH = 2_000
 _MAX_FAULTS = 100
@@ -84,13 +85,11 @@ def import_file(
             damaged; the message says what was imported before that.
         UsageError: the file cannot be read.
     """
-    if not path.is_file():
-        raise NotFoundError(f"no file {str(path)!r}; name a JSON Lines file of traces")
-    trace_format = by_name(format_name) if format_name else _recognise(path)
+    trace_format = format_of(path, format_name)
     if strict:
-        for _ in _Import(path, trace_format, agent_id, strict=True).records():
+        for _ in TraceFile(path, trace_format, agent_id, strict=True).records():
             pass
-    task = _Import(path, trace_format, agent_id, strict=strict, progress=progress)
+    task = TraceFile(path, trace_format, agent_id, strict=strict, progress=progress)
     num_new = 0
     try:
         for batch in _batches(task.records()):
@@ -131,18 +130,58 @@ def _exported(store: Store, agent_id: str | None) -> Iterator[Record]:
     for decision in store.iterate(Decision, where=of_agent):
         decisions.add(decision.decision_id)
         yield decision
-    for reward in store.iterate(Reward):
+    for reward in _rewards_in_order(store):
         if not agent_id or reward.episode_id in episodes or reward.decision_id in decisions:
             yield reward
 
 
-class _Import:
-    """One pass over a file."""
+def format_of(path: Path, format_name: str | None) -> TraceFormat:
+    """Returns the format called ``format_name``; where None, the one that the first readable line belongs to.
+
+    Raises:
+        NotFoundError: there is no such file.
+        FormatError: there is no such format, or the file is of none.
+        UsageError: the file cannot be read.
+    """
+    if not path.is_file():
+        raise NotFoundError(f"no file {str(path)!r}; name a JSON Lines file of traces")
+    return by_name(format_name) if format_name else _recognise(path)
+
+
+def _rewards_in_order(store: Store) -> Iterator[Reward]:
+    """Yields all rewards in the order in which they came: the last of a part counts, and an import keeps it."""
+    after = 0
+    while page := store.rewards_after(after):
+        yield from (reward for _, reward in page)
+        after = page[-1][0]
+
+
+class TraceFile:
+    """One pass over a file of traces, which need not be written to a store."""
 
     def __init__(
-        self, path: Path, trace_format: TraceFormat, agent_id: str, *, strict: bool, progress: Progress | None = None
+        self,
+        path: Path,
+        trace_format: TraceFormat,
+        agent_id: str,
+        *,
+        strict: bool = False,
+        by_time: bool = False,
+        progress: Progress | None = None,
     ) -> None:
+        """Reads nothing yet.
+
+        Args:
+            path: the file.
+            trace_format: what it is written in.
+            agent_id: the agent that the runs are of where the format does not say.
+            strict: raise at the first bad line instead of counting it.
+            by_time: take lines in the order of their times where the format's episodes depend on the order; a file
+                that is in this order already is not held in memory.
+            progress: told of the bytes read.
+        """
         self._path = path
+        self._time_field = trace_format.time_field if by_time else None
         self._format = trace_format
         self._reader = trace_format.reader(agent_id)
         self._strict = strict
@@ -158,13 +197,12 @@ class _Import:
 
     def records(self) -> Iterator[Record]:
         """Yields the records of the file's good lines."""
-        with _opened(self._path) as lines:
-            for number, raw in enumerate(_bounded_lines(lines), start=1):
-                self._num_lines = number
-                if self._progress:
-                    self._progress(len(raw))
-                if raw.strip():
-                    yield from self._counted(self._read(number, raw))
+        for number, raw in self._numbered_lines():
+            self._num_lines = max(number, self._num_lines)
+            if self._progress:
+                self._progress(len(raw))
+            if raw.strip():
+                yield from self._counted(self._read(number, raw))
         if self._num_bad and not self._num_good:
             first = self._faults[0]
             raise FormatError(
@@ -173,7 +211,17 @@ class _Import:
             )
         yield from self._counted(self._reader.finish())
 
-    def report(self, num_new: int) -> ImportReport:
+    def _numbered_lines(self) -> Iterator[tuple[int, bytes]]:
+        field = self._time_field
+        if field is not None:
+            with _opened(self._path) as lines:
+                if are_in_order(_bounded_lines(lines), field):
+                    field = None
+        with _opened(self._path) as lines:
+            numbered = enumerate(_bounded_lines(lines), start=1)
+            yield from numbered if field is None else in_order(numbered, field)
+
+    def report(self, num_new: int = 0) -> ImportReport:
         """Returns what this pass found."""
         return ImportReport(
             format=self._format.name,

@@ -46,6 +46,8 @@ class TraceFormat(NamedTuple):
     fits: Callable[[Line], bool]
     reader: Callable[[str], LineReader]
     """Makes a reader; the argument is the agent that the runs are of where the file does not say."""
+    time_field: str | None = None
+    """The field with the time of a line, where the order of lines says which of them belong together."""
 
 
 class ContentIds:

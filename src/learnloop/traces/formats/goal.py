@@ -137,4 +137,4 @@ def _fits(line: Line) -> bool:
     return {"goal", "action", "result"} <= line.keys()
 
 
-GOAL = TraceFormat("goal", "the fields goal, action and result", _fits, GoalReader)
+GOAL = TraceFormat("goal", "the fields goal, action and result", _fits, GoalReader, "timestamp")
