@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env as gymnasium_check
 
+from learnloop.core.errors import UsageError
 from learnloop.envs import check_env, make_stream, register_envs
-from learnloop.envs.probes import REGISTERED
+from learnloop.envs.probes import FLIP_STEPS, REGISTERED
 
 register_envs()
 IDS = [f"learnloop/{name}" for name in REGISTERED]
@@ -73,6 +74,80 @@ def test_coins_are_fair_and_pay_as_shown() -> None:
         assert played("ContextualReward", 1 - right, seed=seed)[1] == [-1]
     assert set(signs) == {-1.0, 1.0}
     assert 70 < signs.count(1.0) < 130
+
+
+def test_independent_reward_is_independent() -> None:
+    """P9: neither what is shown nor what is done says anything about the reward."""
+    env = gymnasium.make("learnloop/IndependentReward-v0")
+    rng = np.random.default_rng(0)
+    rows = []
+    env.reset(seed=0)
+    for _ in range(4_000):
+        shown, action = float(env.reset()[0][0]), int(rng.integers(2))
+        reward, terminated = env.step(action)[1:3]
+        assert terminated
+        rows.append((shown, action, float(reward)))
+    table = np.array(rows)
+    assert set(table[:, 2]) == {-1.0, 1.0}
+    assert np.abs(np.corrcoef(table.T) - np.eye(3)).max() < 0.06
+    assert abs(table[:, 2].mean()) < 0.06
+
+
+def test_noise_follows_the_signal() -> None:
+    """P10: 30 numbers that mean nothing, new ones at each look."""
+    env = gymnasium.make("learnloop/NoisyObservation-v0")
+    shown = np.array([env.reset(seed=seed)[0] for seed in range(400)])
+    assert shown.shape == (400, 31)
+    assert set(shown[:, 0]) == {-1.0, 1.0}
+    np.testing.assert_allclose(shown[:, 1:].std(axis=0), np.sqrt(1 / 3), rtol=0.15)
+    for seed in range(20):
+        right = int(env.reset(seed=seed)[0][0] > 0)
+        assert env.step(right)[1] == 1
+        env.reset(seed=seed)
+        assert env.step(1 - right)[1] == -1
+
+
+def test_masked_reward_tempts_whoever_does_not_keep_to_the_mask() -> None:
+    """P11: the best action is illegal in half of the states, pays all the same, and is told."""
+    env = gymnasium.make("learnloop/MaskedReward-v0")
+    signs = []
+    for seed in range(200):
+        observation, info = env.reset(seed=seed)
+        is_free = bool(observation[0] > 0)
+        signs.append(is_free)
+        assert info["action_mask"].tolist() == [True, True, is_free]
+        for action, reward in enumerate((0.0, 0.5, 1.0)):
+            env.reset(seed=seed)
+            _, found, terminated, truncated, after = env.step(action)
+            assert (found, terminated, truncated) == (reward, True, False)
+            assert after["illegal"] is (action == 2 and not is_free)
+    assert 70 < sum(signs) < 130
+    stream = make_stream("learnloop/MaskedReward-v0", 3)
+    assert stream.reset(0)[1] is not None
+
+
+def test_the_arms_change_places_once_in_a_life() -> None:
+    """P12: episodes last one step, a life lasts until the next reset to a seed."""
+    env = gymnasium.make("learnloop/ChangingReward-v0", flip_steps=3)
+    for _ in range(2):
+        rewards = []
+        env.reset(seed=1)
+        for _ in range(6):
+            rewards.append(env.step(0)[1])
+            env.reset()
+        assert rewards == [1.0, 1.0, 1.0, -1.0, -1.0, -1.0]
+    assert FLIP_STEPS == 4_000
+    with pytest.raises(UsageError, match="flip_steps of ChangingReward is 0; a whole number from 1"):
+        gymnasium.make("learnloop/ChangingReward-v0", flip_steps=0)
+
+
+def test_only_the_first_agent_earns_the_team_its_reward() -> None:
+    """P13."""
+    env = gymnasium.make("learnloop/TeamReward-v0")
+    for worker in (0, 1):
+        for dummy in (0, 1):
+            env.reset(seed=0)
+            assert env.step(np.array([worker, dummy]))[1] == float(worker)
 
 
 def test_continuous_actions_pay_less_by_their_squared_distance() -> None:

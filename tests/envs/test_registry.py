@@ -15,8 +15,7 @@ from gymnasium.wrappers import TimeLimit
 
 from learnloop.core.errors import NotFoundError, UsageError
 from learnloop.envs import ALIASES, make_stream, register_envs, resolve_env
-from learnloop.envs.probes import REGISTERED
-from learnloop.envs.registry import evaluation_env, label_of, make_env
+from learnloop.envs.registry import REGISTERED, evaluation_env, label_of, make_env
 from tests.envs.counting import Counting
 
 
@@ -27,6 +26,9 @@ from tests.envs.counting import Counting
         ("CartPole", "CartPole-v1"),
         ("CartPole-v1", "CartPole-v1"),
         ("identity", "learnloop/Identity-v0"),
+        ("goal-task", "learnloop/GoalTask-v0"),
+        ("prompt-mutation", "learnloop/PromptMutation-v0"),
+        ("Tool-Use", "learnloop/ToolUse-v0"),
         ("learnloop/DelayedAction-v0", "learnloop/DelayedAction-v0"),
         ("gymnasium.envs:Acrobot-v1", "gymnasium.envs:Acrobot-v1"),
     ],

@@ -2,9 +2,13 @@
 
 from learnloop.envs.checks import check_env
 from learnloop.envs.episodes import Episode
+from learnloop.envs.goal_simulator import GoalSimulator, WorldAction
+from learnloop.envs.goal_task import Goal, GoalExecutor, GoalRewards, GoalTask, Outcome
+from learnloop.envs.prompt_mutation import PromptMutationSimulator
 from learnloop.envs.registry import ALIASES, register_envs, resolve_env
 from learnloop.envs.spaces import ActionEdge, from_gymnasium
 from learnloop.envs.streams import AnyEnv, EnvStream, Vectorization, make_stream
+from learnloop.envs.tool_use import ToolUse, ToolWorld
 
 __all__ = [
     "ALIASES",
@@ -12,7 +16,17 @@ __all__ = [
     "AnyEnv",
     "EnvStream",
     "Episode",
+    "Goal",
+    "GoalExecutor",
+    "GoalRewards",
+    "GoalSimulator",
+    "GoalTask",
+    "Outcome",
+    "PromptMutationSimulator",
+    "ToolUse",
+    "ToolWorld",
     "Vectorization",
+    "WorldAction",
     "check_env",
     "from_gymnasium",
     "make_stream",

@@ -1,9 +1,11 @@
 """Probes: environments so small that what must be learned in them is known, each blind to all faults but a few.
 
 P1 to P8 follow Andy Jones' probes and those that his miss: a forgotten discount, clipped rewards, a time limit taken
-for an end, credit that reaches one step only. Their answers are in ``learnloop.testing.probes``.
+for an end, credit that reaches one step only. P9 to P13 ask for more: that nothing is learned from noise, that noise
+beside a signal does not matter, that masks are kept, that what has changed is learned anew, that a reward is credited
+to who earned it. Their answers are in ``learnloop.testing``.
 
-Each exists with discrete actions and with one continuous action in [-1, 1] (``...Continuous-v0``). Where the action
+P1 to P10 exist with discrete actions and with one continuous action in [-1, 1] (``...Continuous-v0``). Where the action
 matters, a continuous one earns the best reward minus its squared distance from a target.
 """
 
@@ -16,24 +18,34 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop.envs.checking import check_whole
+
 Observation = NDArray[np.float32]
 
 TARGET = 0.5
 """The best continuous action; where the observation matters, times the observation."""
 CUT_STEPS = 4
 """After so many steps EndlessReward is cut."""
+NOISE_SIZE = 30
+"""So many numbers that mean nothing does NoisyObservation show."""
+MASKED_REWARDS = (0.0, 0.5, 1.0)
+"""What the actions of MaskedReward pay; the last one is legal in half of the states."""
+FLIP_STEPS = 4_000
+"""After so many steps of its life the other arm of ChangingReward is the best one."""
+TEAM_SIZE = 2
 IDENTITY_VALUES = 4
 IDENTITY_STEPS = 100
 IDENTITY_TOLERANCE = 0.05
 
 
 class _Probe(gymnasium.Env[Observation, Any]):
-    """One observed number, and ``num_actions`` actions or a continuous one."""
+    """One observed number, or more, and ``num_actions`` actions or a continuous one."""
 
     num_actions = 1
+    num_numbers = 1
 
     def __init__(self, continuous: bool = False) -> None:
-        self.observation_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self.observation_space = gymnasium.spaces.Box(-1.0, 1.0, (self.num_numbers,), np.float32)
         self.action_space: Any = (
             gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
             if continuous
@@ -188,6 +200,121 @@ class NegativeReward(_Probe):
         return self.payoff(action, 1, (-0.2, -1.0), TARGET)
 
 
+class IndependentReward(_Probe):
+    """P9: shows -1 or 1 and pays -1 or 1, each by a coin of its own, whatever is done: V = 0."""
+
+    num_actions = 2
+
+    def first(self) -> float:
+        """Returns -1 or 1."""
+        return self.coin()
+
+    def reward(self, action: Any) -> float:
+        """Returns -1 or 1."""
+        return self.coin()
+
+
+class NoisyObservation(ContextualReward):
+    """P10: as P5, but after the number that counts it shows ``NOISE_SIZE`` that mean nothing, uniform on [-1, 1]."""
+
+    num_numbers = 1 + NOISE_SIZE
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begins an episode."""
+        super().reset(seed=seed)
+        return self._observe(), {}
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Ends the episode."""
+        return self._observe(), self.reward(action), True, False, {}
+
+    def _observe(self) -> Observation:
+        noise = self.np_random.uniform(-1.0, 1.0, NOISE_SIZE)
+        return np.concatenate([[self._shown], noise]).astype(np.float32)
+
+
+class MaskedReward(_Probe):
+    """P11: three actions pay 0, 0.5 and 1; where -1 is shown, in half of the states, the last one is illegal.
+
+    The environment pays for it all the same, and ``info["illegal"]`` says that it was taken, so that whoever does not
+    keep to the mask takes it everywhere. V(-1) = 0.5, V(1) = 1.
+    """
+
+    num_actions = 3
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begins an episode."""
+        observation, _ = super().reset(seed=seed)
+        return observation, {"action_mask": legal_actions(self._shown), "illegal": False}
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Ends the episode."""
+        mask = legal_actions(self._shown)
+        info = {"action_mask": mask, "illegal": not mask[int(action)]}
+        return _vector(self._shown), self.reward(action), True, False, info
+
+    def first(self) -> float:
+        """Returns -1 or 1."""
+        return self.coin()
+
+    def reward(self, action: Any) -> float:
+        """Returns what the action pays, legal or not."""
+        return MASKED_REWARDS[int(action)]
+
+
+def legal_actions(shown: float) -> NDArray[np.bool_]:
+    """Returns which actions are legal where MaskedReward shows ``shown``, shape ``(3,)``."""
+    return np.array([True, True, shown > 0])
+
+
+class ChangingReward(_Probe):
+    """P12: two arms pay 1 and -1. After ``flip_steps`` steps of its life they change places, which nothing shows.
+
+    A life begins with a reset to a seed, and lasts over the episodes, of one step each, until the next such reset.
+    """
+
+    num_actions = 2
+
+    def __init__(self, flip_steps: int = FLIP_STEPS) -> None:
+        check_whole("ChangingReward", "flip_steps", flip_steps)
+        super().__init__()
+        self._flip_steps = flip_steps
+        self._age = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begins an episode, and with a seed a life."""
+        if seed is not None:
+            self._age = 0
+        return super().reset(seed=seed)
+
+    def reward(self, action: Any) -> float:
+        """Returns 1 for the best arm of the day."""
+        is_flipped = self._age >= self._flip_steps
+        self._age += 1
+        return self.payoff(action, int(is_flipped), (1.0, -1.0), TARGET)
+
+
+class TeamReward(_Probe):
+    """P13: two agents act at once and share one reward: 1 where the first one's action is 1, else 0.
+
+    The second one is a bystander: what it does changes nothing, and no credit is due to it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = gymnasium.spaces.MultiDiscrete([2] * TEAM_SIZE)
+
+    def reward(self, action: Any) -> float:
+        """Returns 1 for the first agent's right action."""
+        return float(action[0] == 1)
+
+
 class Identity(gymnasium.Env[Any, Any]):
     """Shows a value; the action that equals it pays 1, others 0; 100 steps, then it is cut. Perfect is 100.
 
@@ -244,11 +371,16 @@ _PROBES: Mapping[str, tuple[type[_Probe], Mapping[str, Any]]] = {
     "RevealedAction": (DelayedAction, {"revealing": True}),
     "EndlessReward": (EndlessReward, {}),
     "NegativeReward": (NegativeReward, {}),
+    "IndependentReward": (IndependentReward, {}),
+    "NoisyObservation": (NoisyObservation, {}),
 }
 
 REGISTERED: Mapping[str, tuple[type[gymnasium.Env[Any, Any]], Mapping[str, Any]]] = {
     **{f"{name}-v0": entry for name, entry in _PROBES.items()},
     **{f"{name}Continuous-v0": (maker, {**kwargs, "continuous": True}) for name, (maker, kwargs) in _PROBES.items()},
+    "MaskedReward-v0": (MaskedReward, {}),
+    "ChangingReward-v0": (ChangingReward, {}),
+    "TeamReward-v0": (TeamReward, {}),
     "Identity-v0": (Identity, {}),
     "IdentityMultiDiscrete-v0": (Identity, {"kind": "multi_discrete"}),
     "IdentityBox-v0": (Identity, {"kind": "box"}),

@@ -15,19 +15,35 @@ from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from learnloop.core.errors import LearnloopError, NotFoundError, UsageError, one_of
 from learnloop.envs.masks import with_masks
-from learnloop.envs.probes import REGISTERED
+from learnloop.envs.probes import REGISTERED as PROBES
 
 NAMESPACE = "learnloop"
 ALIASES = {
     "acrobot": "Acrobot-v1",
     "bipedalwalker": "BipedalWalker-v3",
     "cartpole": "CartPole-v1",
+    "goal-task": "learnloop/GoalTask-v0",
     "identity": "learnloop/Identity-v0",
+    "jsonl": "learnloop/TraceReplay-v0",
+    "llm-task": "learnloop/LLMTask-v0",
     "lunarlander": "LunarLander-v3",
     "mountaincar": "MountainCar-v0",
     "pendulum": "Pendulum-v1",
+    "prompt-mutation": "learnloop/PromptMutation-v0",
+    "tool-use": "learnloop/ToolUse-v0",
+    "trace-replay": "learnloop/TraceReplay-v0",
 }
 """Short names for environments, in lower case."""
+
+REGISTERED: Mapping[str, tuple[type | str, Mapping[str, Any]]] = {
+    **PROBES,
+    "GoalTask-v0": ("learnloop.envs.goal_task:GoalTask", {}),
+    "LLMTask-v0": ("learnloop.envs.llm_task:LLMTask", {}),
+    "PromptMutation-v0": ("learnloop.envs.prompt_mutation:PromptMutationSimulator", {}),
+    "ToolUse-v0": ("learnloop.envs.tool_use:ToolUse", {}),
+    "TraceReplay-v0": ("learnloop.training.replaying:trace_replay", {}),
+}
+"""What is registered under ``learnloop/``: its class, or where that is, and what it is made with."""
 
 _EXTRAS = {
     "gymnasium.envs.box2d": "box2d",

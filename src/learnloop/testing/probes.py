@@ -12,6 +12,8 @@ depends on its family:
 
 For the first two families these come out as: P1 V = 1. P2 V(o) = o. P3 V(0) = gamma, V(1) = 1. P4 Q = (-1, 1).
 P5 Q(o) = (-o, o). P6 V(0) = gamma, V(1) = 1, Q(0) = (-gamma, gamma). P7 V = 1 / (1 - gamma). P8 Q = (-1, -0.2).
+P9 V = 0, Q = (0, 0): what learned nothing passes, and what its noise moved does not. P10 as P5, on the average over
+noise. P11 and P12 are in ``choice_probes``, P13 in ``credit_probe``, P14 in ``replay_probe``.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.core.errors import CheckFailedError, UsageError, one_of
-from learnloop.envs.probes import TARGET
+from learnloop.core.seeding import generator
+from learnloop.envs.probes import NOISE_SIZE, TARGET
 
 Family = Literal["actor-critic", "q", "soft-q"]
 Observation = NDArray[np.float32]
@@ -42,6 +45,8 @@ NUM_SWEEPS = 60
 """Sweeps of value iteration: what is left of an error is 0.5^60."""
 NUM_GRID = 2001
 """Points of the integral over continuous actions."""
+NUM_NOISES = 64
+"""What is said of an observation with noise is the mean over so many draws of the noise."""
 SPREAD = 0.3
 """By so much less than the best may the value of a continuous actor-critic policy be: the variance that it keeps."""
 
@@ -53,6 +58,8 @@ class ProbeError(CheckFailedError):
 @dataclass(frozen=True)
 class Judged:
     """What a trained algorithm says of an observation, a float32 array of shape ``(1,)``. Give what its family needs.
+
+    In P10 an observation has the shape ``(31,)``: noise follows the number that counts.
 
     Attributes:
         value: V of an observation (``actor-critic``, ``soft-q``).
@@ -92,6 +99,8 @@ class Probe(NamedTuple):
     tolerance: float = TOLERANCE
     num_delays: int = 0
     """How many steps later the reward of an action comes."""
+    num_noises: int = 0
+    """How many numbers that mean nothing follow the one that counts."""
 
     def env_id(self, family: Family, *, continuous: bool = False) -> str:
         """Returns the environment in which an algorithm of ``family`` is probed; gamma is ``GAMMA``.
@@ -131,6 +140,21 @@ PROBES: Mapping[str, Probe] = {
         ),
         Probe("P7", "EndlessReward", "truncation taken for termination, discount", {0.0: [(1.0, 0.0)]}),
         Probe("P8", "NegativeReward", "clipped rewards", {0.0: [(-1.0, None), (-0.2, None)]}, best=-0.2),
+        Probe(
+            "P9",
+            "IndependentReward",
+            "values that drift, learning from noise",
+            {-1.0: [(0.0, None)] * 2, 1.0: [(0.0, None)] * 2},
+            tolerance=0.25,
+        ),
+        Probe(
+            "P10",
+            "NoisyObservation",
+            "normalisation, capacity",
+            {-1.0: [(1.0, None), (-1.0, None)], 1.0: [(-1.0, None), (1.0, None)]},
+            best=1.0,
+            num_noises=NOISE_SIZE,
+        ),
     )
 }
 """The probes by name."""
@@ -173,21 +197,55 @@ def check_probe(
         ProbeError: it does not; each wrong answer is listed.
         UsageError: as ``expectations``, or ``judged`` lacks what the family needs.
     """
-    wrong = []
-    for each in expectations(probe, family, temperature=temperature, continuous=continuous):
-        found = _found(each, judged)
-        if not each.low <= found <= each.high:  # NaN is not between either
-            of = f"{each.observation:g}" + ("" if each.action is None else f", {each.action:g}")
-            wrong.append(f"{each.quantity}({of}) is {found:.4g}, wanted {each.low:.4g} to {each.high:.4g}")
+    said = answers(probe, family, judged, temperature=temperature, continuous=continuous)
+    wrong = [each.text for each in said if not each.is_right]
     if wrong:
         raise ProbeError(f"{probe} ({PROBES[probe].catches}) as {family}: {'; '.join(wrong)}")
 
 
-def _found(each: Expectation, judged: Judged) -> float:
+class Answer(NamedTuple):
+    """What a trained algorithm says, beside what it must say."""
+
+    expectation: Expectation
+    found: float
+
+    @property
+    def is_right(self) -> bool:
+        """Whether it lies between the bounds; NaN does not."""
+        return self.expectation.low <= self.found <= self.expectation.high
+
+    @property
+    def text(self) -> str:
+        """The quantity, what was found and what is right, in words."""
+        each = self.expectation
+        of = f"{each.observation:g}" + ("" if each.action is None else f", {each.action:g}")
+        return f"{each.quantity}({of}) is {self.found:.4g}, wanted {each.low:.4g} to {each.high:.4g}"
+
+
+def answers(
+    probe: str, family: Family, judged: Judged, *, temperature: float | None = None, continuous: bool = False
+) -> list[Answer]:
+    """Returns what ``judged`` says of a probe, right and wrong.
+
+    Raises:
+        UsageError: as ``expectations``, or ``judged`` lacks what the family needs.
+    """
+    expected = expectations(probe, family, temperature=temperature, continuous=continuous)
+    return [Answer(each, _found(each, judged, PROBES[probe].num_noises)) for each in expected]
+
+
+def _found(each: Expectation, judged: Judged, num_noises: int) -> float:
     says: Callable[..., Any] | None = getattr(judged, each.quantity)
     if says is None:
         raise UsageError(f"the judged algorithm does not give {each.quantity}, which its family needs")
-    observation = np.array([each.observation], dtype=np.float32)
+    if not num_noises:
+        return _said(says, each, np.array([each.observation], dtype=np.float32))
+    noises = generator(0, "probe-noise").uniform(-1.0, 1.0, (NUM_NOISES, num_noises))
+    shown = [np.array([each.observation, *noise], dtype=np.float32) for noise in noises]
+    return float(np.mean([_said(says, each, observation) for observation in shown]))
+
+
+def _said(says: Callable[..., Any], each: Expectation, observation: Observation) -> float:
     if each.quantity == "action_value":
         return float(says(observation, np.array([each.action], dtype=np.float32)))
     answer = np.asarray(says(observation), dtype=np.float64).reshape(-1)
@@ -243,7 +301,7 @@ def _value(q_values: Sequence[float], temperature: float | None) -> float:
 
 
 def _target(state: float) -> float:
-    """Returns the best continuous action: P5's observations are -1 and 1, the others' first one is 0."""
+    """Returns the best continuous action: P5's and P10's observations are -1 and 1, the others' first one is 0."""
     return TARGET * (state or 1.0)
 
 
@@ -277,7 +335,7 @@ def _continuous_soft(probe: Probe, temperature: float) -> list[Expectation]:
             ]
             found.append(_around("value", state, None, values[state], probe.tolerance))
         return found
-    for state in (-1.0, 1.0) if probe.name == "P5" else (0.0,):
+    for state in (0.0,) if 0.0 in probe.states else tuple(probe.states):
         target = _target(state)
         q_values = probe.best - (actions - target) ** 2
         if probe.num_delays:

@@ -19,6 +19,8 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
 
     steps: int
     """Environment steps, all lanes together."""
+    updates: int = 20_000
+    """Gradient steps, where it learns from a data set."""
     n_envs: int = 1
     options: dict[str, Any] = {}
     """Of the algorithm."""
@@ -40,6 +42,18 @@ _DQN_FREQUENT: dict[str, Any] = {
     **_WIDE,
 }
 _SCALED = {"normalize_observations": True, "normalize_rewards": True}
+
+_A2C: Mapping[str, Preset] = {
+    "CartPole-v1": Preset(steps=500_000, n_envs=8, options={"ent_coef": 0.0}),
+    "Acrobot-v1": Preset(steps=500_000, n_envs=16, options={"ent_coef": 0.0, **_SCALED}),
+    "MountainCar-v0": Preset(steps=1_000_000, n_envs=16, options={"ent_coef": 0.0, **_SCALED}),
+    "LunarLander-v3": Preset(
+        steps=200_000,
+        n_envs=8,
+        options={"gamma": 0.995, "n_steps": 5, "learning_rate": "lin_0.00083", "ent_coef": 1e-5},
+    ),
+}
+"""A3C takes them too: each of its workers has as many environments as A2C."""
 
 _ZOO: Mapping[tuple[str, str], Preset] = {
     ("ppo", "CartPole-v1"): Preset(
@@ -83,14 +97,7 @@ _ZOO: Mapping[tuple[str, str], Preset] = {
             "ent_coef": 0.01,
         },
     ),
-    ("a2c", "CartPole-v1"): Preset(steps=500_000, n_envs=8, options={"ent_coef": 0.0}),
-    ("a2c", "Acrobot-v1"): Preset(steps=500_000, n_envs=16, options={"ent_coef": 0.0, **_SCALED}),
-    ("a2c", "MountainCar-v0"): Preset(steps=1_000_000, n_envs=16, options={"ent_coef": 0.0, **_SCALED}),
-    ("a2c", "LunarLander-v3"): Preset(
-        steps=200_000,
-        n_envs=8,
-        options={"gamma": 0.995, "n_steps": 5, "learning_rate": "lin_0.00083", "ent_coef": 1e-5},
-    ),
+    **{(name, env): preset for name in ("a2c", "a3c") for env, preset in _A2C.items()},
     ("dqn", "CartPole-v1"): Preset(
         steps=50_000,
         options={
@@ -197,7 +204,24 @@ SEED_SHAPES: Mapping[str, tuple[int, int]] = {"prompt-mutation": (1536, 5), "orc
 PLAIN = "defaults"
 """The preset of the algorithm's own defaults, also where rl-zoo knows better."""
 DEFAULT_STEPS = 100_000
-DEFAULT_ENVS: Mapping[str, int] = {"ppo": 8, "a2c": 8}
+DEFAULT_ENVS: Mapping[str, int] = {"ppo": 8, "a2c": 8, "a3c": 8}
+
+
+_OWN_ENVS: Mapping[tuple[str, str], Preset] = {
+    ("ppo", "learnloop/ToolUse-v0"): Preset(steps=20_000, n_envs=8, options={"n_steps": 64}, source="learnloop"),
+    ("dqn", "learnloop/ToolUse-v0"): Preset(
+        steps=10_000,
+        options={
+            "gamma": 0.9,
+            "learning_rate": 1e-3,
+            "learning_starts": 500,
+            "target_update_interval": 500,
+            "exploration_fraction": 0.3,
+        },
+        source="learnloop",
+    ),
+}
+"""Of our own environments, where the algorithm's defaults are not what they need."""
 
 
 def find_preset(algorithm: str, env: str, name: str | None) -> Preset:
@@ -213,7 +237,7 @@ def find_preset(algorithm: str, env: str, name: str | None) -> Preset:
     """
     plain = Preset(steps=DEFAULT_STEPS, n_envs=DEFAULT_ENVS.get(algorithm, 1), source=PLAIN)
     if name is None:
-        return _ZOO.get((algorithm, env), plain)
+        return _ZOO.get((algorithm, env)) or _OWN_ENVS.get((algorithm, env), plain)
     if name == PLAIN:
         return plain
     found = PRESETS.get((algorithm, name))

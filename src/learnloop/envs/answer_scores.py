@@ -1,0 +1,100 @@
+"""Scores of a model's answer to a task: the built-in ones, and a function of the caller's by its address."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import numbers
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from learnloop.core.errors import RewardError, UsageError, one_of
+
+Task = Mapping[str, Any]
+Score = Callable[[str, Task], Any]
+"""``score(answer, task)`` returns a finite number."""
+
+_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?|-?\.\d+")
+_TOLERANCE = 1e-6
+
+
+def exact_match(answer: str, task: Task) -> float:
+    """Returns 1 if the answer is the task's ``target``, but for white space around it; else 0."""
+    return float(answer.strip() == str(task["target"]).strip())
+
+
+def contains(answer: str, task: Task) -> float:
+    """Returns 1 if the task's ``target`` stands in the answer, in upper or lower case; else 0."""
+    return float(str(task["target"]).strip().casefold() in answer.casefold())
+
+
+def numeric(answer: str, task: Task) -> float:
+    """Returns 1 if the last number of the answer is the task's ``target``, within a millionth of it; else 0."""
+    found = _NUMBER.findall(answer)
+    return float(bool(found) and math.isclose(_value(found[-1]), _value(str(task["target"])), rel_tol=_TOLERANCE))
+
+
+BUILT_IN: Mapping[str, Score] = {"exact_match": exact_match, "contains": contains, "numeric": numeric}
+
+
+def find_score(name: str) -> Score:
+    """Returns the score called ``name``: a built-in one, or ``module:function``.
+
+    Raises:
+        UsageError: there is none; what can be given is said.
+    """
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    module, colon, function = name.partition(":")
+    if not colon or not module or not function or module.startswith("."):
+        raise UsageError(f"reward is {name!r}; give {one_of(BUILT_IN)}, or 'module:function' for one of your own")
+    try:
+        found = getattr(importlib.import_module(module), function, None)
+    except Exception as error:  # whatever a module of the caller's raises
+        raise UsageError(
+            f"the module of the reward {name!r} cannot be imported; it raised {type(error).__name__}: {error}"
+        ) from error
+    if not callable(found):
+        raise UsageError(f"the reward {name!r} is no function: {module} has {found!r} under the name {function!r}")
+    score: Score = found
+    return score
+
+
+def check_target(name: str, task: Task, number: int) -> None:
+    """Returns if a task has what the score ``name`` looks at.
+
+    Raises:
+        UsageError: it has not.
+    """
+    if name not in BUILT_IN:
+        return
+    target = task.get("target")
+    if not isinstance(target, str | int | float) or isinstance(target, bool) or not str(target).strip():
+        raise UsageError(f"task {number} has the target {target!r}; {name} needs a text or a number to compare with")
+    if name == "numeric" and not _is_number(str(target)):
+        raise UsageError(f"task {number} has the target {target!r}, which is no number; numeric needs one")
+
+
+def scored(name: str, score: Score, answer: str, task: Task) -> float:
+    """Returns what ``answer`` is worth.
+
+    Raises:
+        RewardError: the score is not a finite number, None included: an unknown reward is not 0.
+        UsageError: the score raised something.
+    """
+    try:
+        value = score(answer, task)
+    except Exception as error:  # whatever a function of the caller's raises
+        raise UsageError(f"the reward {name!r} raised {type(error).__name__}: {error}") from error
+    if not isinstance(value, numbers.Real) or not math.isfinite(value):
+        raise RewardError(f"the reward {name!r} is {value!r} for the answer {answer[:80]!r}; a finite number is needed")
+    return float(value)
+
+
+def _is_number(text: str) -> bool:
+    return _NUMBER.fullmatch(text.strip()) is not None
+
+
+def _value(text: str) -> float:
+    return float(text.replace(",", ""))

@@ -1,0 +1,355 @@
+"""Prompts chosen against a real HTTP endpoint: scored answers, no reward for what could not be asked, learning."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import types
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from learnloop.algorithms import build_algorithm, configure
+from learnloop.core.errors import (
+    AuthError,
+    ConflictError,
+    FormatError,
+    NotFoundError,
+    RewardError,
+    UnreachableError,
+    UsageError,
+)
+from learnloop.envs import check_env, make_stream
+from learnloop.envs.answer_scores import BUILT_IN
+from learnloop.envs.chat_endpoint import ChatEndpoint, EndpointConfig
+from learnloop.envs.llm_task import LLMTask
+from tests.envs.chat_server import ChatServer, Fault
+
+PROMPTS = ["Add: {input}", "Be brief. {input}", "Shout! {input}"]
+TASKS = [{"input": f"{a} plus {b}", "target": a + b} for a in range(3) for b in range(3)]
+
+
+def adder(prompt: str) -> str:
+    """Adds where it is told to; answers something else otherwise."""
+    if not prompt.startswith("Add: "):
+        return "It depends."
+    first, second = prompt.removeprefix("Add: ").split(" plus ")
+    return f"The sum is {int(first) + int(second)}."
+
+
+@pytest.fixture
+def server() -> Iterator[ChatServer]:
+    opened = ChatServer(adder)
+    yield opened
+    for each in opened.clients:
+        each.close()
+    opened.close()
+
+
+def make(server: ChatServer, **settings: Any) -> LLMTask:
+    defaults: dict[str, Any] = {"prompts": PROMPTS, "tasks": TASKS, "reward": "numeric", "backoff_seconds": 0.01}
+    server.clients.append(env := LLMTask(base_url=server.url, model="m", **(defaults | settings)))
+    return env
+
+
+def client(server: ChatServer, **settings: Any) -> ChatEndpoint:
+    config = EndpointConfig(base_url=server.url, model="m", **({"backoff_seconds": 0.01} | settings))
+    server.clients.append(opened := ChatEndpoint(config))
+    return opened
+
+
+# The environment -----------------------------------------------------------------------------------------------------
+
+
+def test_an_episode(server: ChatServer) -> None:
+    env = make(server, max_tokens=5, temperature=0.5)
+    shown, _ = env.reset(seed=0)
+    observation, earned, terminated, truncated, info = env.step(0)
+    assert observation == shown
+    assert (earned, terminated, truncated) == (1.0, True, False)
+    assert info["answer"].startswith("The sum is ")
+    assert server.requests == [
+        {
+            "model": "m",
+            "messages": [{"role": "user", "content": f"Add: {shown}"}],
+            "max_tokens": 5,
+            "temperature": 0.5,
+        }
+    ]
+    assert server.paths == ["/v1/chat/completions"]
+    assert "Authorization" not in server.headers[0]
+    env.reset()
+    assert env.step(1)[1] == 0.0
+    with pytest.raises(UsageError, match="while no episode runs"):
+        env.step(0)
+    env.close()
+
+
+@pytest.mark.parametrize("features", [False, True])
+def test_it_passes_the_check_of_environments(server: ChatServer, features: bool) -> None:
+    tasks = [{**task, "features": [index, 0.5]} for index, task in enumerate(TASKS)] if features else TASKS
+    kwargs = {"base_url": server.url, "model": "m", "prompts": PROMPTS, "tasks": tasks, "reward": "numeric"}
+    json.dumps(kwargs)
+    assert check_env("llm-task", env_kwargs=kwargs) == []
+    assert len(server.requests) == 24
+
+
+def test_tasks_from_a_file(server: ChatServer, tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    path.write_text("".join(json.dumps(task) + "\n\n" for task in TASKS))
+    env = make(server, tasks=str(path))
+    assert {env.reset(seed=seed)[0] for seed in range(100)} == {task["input"] for task in TASKS}
+    path.write_text('{"input": "1 plus 1", "target": 2}\n[]\n')
+    with pytest.raises(FormatError, match=r"tasks\.jsonl, line 2"):
+        make(server, tasks=str(path))
+    with pytest.raises(NotFoundError, match=r"no file .*none\.jsonl"):
+        make(server, tasks=str(tmp_path / "none.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"prompts": ["{input}"]}, "at least two texts"),
+        ({"prompts": ["{input}", "hello"]}, r"prompt 1 .*'hello'.*\{input\}"),
+        ({"tasks": []}, "no tasks"),
+        ({"tasks": [{"target": 1}]}, "task 0 is .*'input'"),
+        ({"tasks": [{"input": "x"}]}, "task 0 has the target None; numeric"),
+        ({"tasks": [{"input": "x", "target": "many"}]}, "'many', which is no number"),
+        ({"tasks": [{"input": "x", "target": 1, "features": [1]}, *TASKS]}, r"tasks have \[0, 1\] features"),
+        ({"tasks": [{"input": "x", "target": 1, "features": [float("nan")]}]}, "finite numbers"),
+        ({"reward": "best"}, r"reward is 'best'; give 'exact_match', 'contains', 'numeric', or 'module:function'"),
+        ({"reward": "no_such_module:f"}, "ModuleNotFoundError"),
+        ({"reward": "json:decoder"}, "is no function"),
+        ({"timeout": 3}, "unknown field `timeout`"),
+        ({"timeout_seconds": 0}, "timeout_seconds is 0"),
+        ({"max_requests": 0}, "max_requests is 0"),
+        ({"base_url": "localhost:80"}, "'localhost:80'; an address such as"),
+        ({"base_url": "http://h:port"}, "is no address"),
+        ({"api_key_env": "LEARNLOOP_TEST_NO_KEY"}, "LEARNLOOP_TEST_NO_KEY .* is not set"),
+    ],
+)
+def test_wrong_settings(settings: dict[str, Any], message: str) -> None:
+    defaults: dict[str, Any] = {"prompts": PROMPTS, "tasks": TASKS, "reward": "numeric"}
+    with pytest.raises(UsageError, match=message):
+        LLMTask(**({"base_url": "http://127.0.0.1:9/v1", "model": "m"} | defaults | settings))
+
+
+# Scores --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("score", "answer", "target", "value"),
+    [
+        ("exact_match", " Paris\n", "Paris", 1.0),
+        ("exact_match", "Paris.", "Paris", 0.0),
+        ("exact_match", "4", 4, 1.0),
+        ("contains", "It is PARIS.", "Paris", 1.0),
+        ("contains", "London", "Paris", 0.0),
+        ("numeric", "2 and 2 make 4", 4, 1.0),
+        ("numeric", "about 1,000.0 kg", "1000", 1.0),
+        ("numeric", "-1.5e3", -1500, 1.0),
+        ("numeric", "4 or 5", 4, 0.0),
+        ("numeric", "four", 4, 0.0),
+    ],
+)
+def test_built_in_scores(score: str, answer: str, target: Any, value: float) -> None:
+    assert BUILT_IN[score](answer, {"target": target}) == value
+
+
+def test_a_score_of_the_callers(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A score that is not known is an error, never 0."""
+    module = types.ModuleType("own_scores")
+    values: list[Any] = [2.5, None, float("nan"), "good"]
+    module.length = lambda answer, task: values.pop(0)  # type: ignore[attr-defined]
+    module.broken = lambda answer, task: 1 / 0  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "own_scores", module)
+    env = make(server, reward="own_scores:length", tasks=[{"input": "1 plus 1"}])
+    env.reset(seed=0)
+    assert env.step(0)[1] == 2.5
+    for wrong in ("None", "nan", "'good'"):
+        env.reset()
+        with pytest.raises(RewardError, match=rf"'own_scores:length' is {wrong} for the answer 'The sum"):
+            env.step(0)
+    env = make(server, reward="own_scores:broken")
+    env.reset(seed=0)
+    with pytest.raises(UsageError, match="raised ZeroDivisionError"):
+        env.step(0)
+
+
+# The endpoint --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(429, headers=(("Retry-After", "0"),)),
+        Fault(500),
+        Fault(503),
+        Fault(200, b"{not json"),
+        Fault(hang_up=True),
+        Fault(delay_seconds=1.0),
+        Fault(body=b'{"choices": []}' * 20, drip_seconds=0.02),
+    ],
+    ids=["429", "500", "503", "malformed", "hang up", "slow", "dripping"],
+)
+def test_what_may_pass_is_tried_again(server: ChatServer, fault: Fault) -> None:
+    """One failure costs a repetition; failures without end are an error that names the endpoint, never a reward."""
+    asked = client(server, timeout_seconds=0.3, max_retries=2)
+    server.faults = [fault]
+    assert asked.complete("Add: 1 plus 2").text == "The sum is 3."
+    assert asked.num_requests == 2
+    server.faults = [fault] * 3
+    with pytest.raises(UnreachableError, match=rf"{server.url}/chat/completions .*asked 3 times"):
+        asked.complete("Add: 1 plus 2")
+    asked.close()
+
+
+def test_an_error_names_the_status(server: ChatServer) -> None:
+    env = make(server, max_retries=1)
+    env.reset(seed=0)
+    server.faults = [Fault(500), Fault(503)]
+    with pytest.raises(UnreachableError, match=r"/chat/completions answered 503 Service Unavailable: .*busy"):
+        env.step(0)
+    assert env.step(0)[1] == 1.0  # the episode goes on: nothing was scored
+
+
+def test_retry_after_is_kept(server: ChatServer) -> None:
+    """In seconds or as a date; one that is too far away is not waited for."""
+    asked = client(server, backoff_seconds=10.0)
+    server.faults = [Fault(429, headers=(("Retry-After", "1"),))]
+    began = time.monotonic()
+    asked.complete("Add: 1 plus 2")
+    assert 0.9 < time.monotonic() - began < 5
+    past = format_datetime(datetime.now(UTC) - timedelta(hours=1), usegmt=True)
+    server.faults = [Fault(429, headers=(("Retry-After", past),))]
+    asked.complete("Add: 1 plus 2")
+    assert time.monotonic() - began < 5
+    server.faults = [Fault(503, headers=(("Retry-After", "3600"),))]
+    with pytest.raises(UnreachableError, match=r"503 .* asks to wait 3600 s; at most 60 s"):
+        asked.complete("Add: 1 plus 2")
+    quick = client(server)
+    server.faults = [Fault(429, headers=(("Retry-After", "soon"),))]
+    quick.complete("Add: 1 plus 2")
+
+
+def test_waits_double(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("learnloop.envs.chat_endpoint.time.sleep", waits.append)
+    server.faults = [Fault(500)] * 3
+    client(server, backoff_seconds=0.5).complete("Add: 1 plus 2")
+    assert [wait for wait in waits if wait] == [0.5, 1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "message"),
+    [
+        (Fault(401), AuthError, r"401 .*a key that it takes into the variable LEARNLOOP_TEST_KEY"),
+        (Fault(403), AuthError, "403"),
+        (Fault(404), NotFoundError, r"404 .*the model 'm'"),
+        (Fault(400), UsageError, r"400 Bad Request: .*busy.*refused"),
+        (Fault(302, headers=(("Location", "http://other/v1"),)), UsageError, "moved to http://other/v1"),
+        (Fault(200, b"[]"), UsageError, "no chat completion"),
+        (Fault(200, b'{"choices": []}'), UsageError, "without a text"),
+        (Fault(200, b'{"choices": [{"message": {"content": null}}]}'), UsageError, "without a text"),
+    ],
+)
+def test_what_will_not_pass_is_not_tried_again(
+    server: ChatServer, monkeypatch: pytest.MonkeyPatch, fault: Fault, error: type[Exception], message: str
+) -> None:
+    monkeypatch.setenv("LEARNLOOP_TEST_KEY", "sk-secret")
+    asked = client(server, api_key_env="LEARNLOOP_TEST_KEY")
+    server.faults = [fault]
+    with pytest.raises(error, match=message) as caught:
+        asked.complete("Add: 1 plus 2")
+    assert asked.num_requests == 1
+    assert "sk-secret" not in str(caught.value)
+    assert server.headers[0]["Authorization"] == "Bearer sk-secret"
+
+
+def test_nobody_listens(server: ChatServer) -> None:
+    server.close()
+    with pytest.raises(UnreachableError, match=r"cannot be reached \(ConnectionRefusedError"):
+        client(server, max_retries=1).complete("hello")
+
+
+def test_a_password_in_the_address_stays_there(server: ChatServer) -> None:
+    asked = ChatEndpoint(EndpointConfig(base_url=server.url.replace("//", "//me:secret@"), model="m"))
+    assert "secret" not in asked.name
+
+
+def test_the_budget_of_requests(server: ChatServer) -> None:
+    """Counted before a request is sent, repetitions included."""
+    asked = client(server, max_requests=3)
+    server.faults = [Fault(500)]
+    asked.complete("Add: 1 plus 2")
+    asked.complete("Add: 1 plus 2")
+    with pytest.raises(ConflictError, match=r"the 3 requests .*max_requests.* are used up"):
+        asked.complete("Add: 1 plus 2")
+    assert len(server.requests) == 3
+
+
+def test_the_cache(server: ChatServer, tmp_path: Path) -> None:
+    """What was answered is not asked again, by another client either; another question, model or place is."""
+    folder = tmp_path / "answers"
+    first, second = client(server, cache=str(folder)), client(server, cache=str(folder))
+    assert first.complete("Add: 1 plus 2") == second.complete("Add: 1 plus 2")
+    assert (first.num_requests, second.num_requests, second.num_cached) == (1, 0, 1)
+    second.complete("Add: 1 plus 3")
+    client(server, cache=str(folder), temperature=1.0).complete("Add: 1 plus 2")
+    assert len(server.requests) == 3
+    assert len(list(folder.iterdir())) == 3
+    for path in folder.iterdir():
+        path.write_bytes(b"{")
+    with pytest.raises(UsageError, match="the kept answer"):
+        first.complete("Add: 1 plus 2")
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(UsageError, match="cannot be written"):
+        client(server, cache=str(blocked / "x")).complete("Add: 1 plus 2")
+
+
+# Learning ------------------------------------------------------------------------------------------------------------
+
+
+def by_input(prompt: str) -> str:
+    """Solves sums where it is told to add, and capitals where it is told to be brief."""
+    start, _, question = prompt.partition(": ")
+    if "plus" in question:
+        return adder(f"Add: {question}") if start == "Add" else "It depends."
+    return {"capital of France": "Paris", "capital of Peru": "Lima"}[question] if start == "Brief" else "A city."
+
+
+def test_the_best_prompt_for_each_kind_of_task_is_learned(server: ChatServer, tmp_path: Path) -> None:
+    """Sums need one prompt and capitals another: neither alone earns more than half."""
+    server.model = by_input
+    capitals = [("France", "Paris"), ("Peru", "Lima")]
+    tasks = [{"input": f"capital of {country}", "target": city} for country, city in capitals]
+    tasks += [{"input": f"{a} plus {a}", "target": str(2 * a)} for a in range(2)]
+    kwargs = {
+        "base_url": server.url,
+        "model": "m",
+        "prompts": ["Add: {input}", "Brief: {input}", "Shout: {input}"],
+        "tasks": tasks,
+        "reward": "contains",
+        "cache": str(tmp_path / "answers"),
+    }
+    config = configure("dqn", {"learning_rate": 1e-3, "learning_starts": 50, "train_freq": 1, "gamma": 0.0})
+    stream = make_stream("llm-task", num_lanes=4, env_kwargs=kwargs)
+    algorithm = build_algorithm(config, stream.spaces, num_lanes=4, seed=0)
+    observations, masks = stream.reset(0)
+    earned = []
+    for number in range(150):
+        algorithm.set_progress(number / 150)
+        step = stream.step(algorithm.choose(observations, masks))
+        algorithm.record(step)
+        algorithm.learn()
+        observations, masks = step.observations, step.masks
+        earned.append(step.rewards.mean())
+    stream.close()
+    assert np.mean(earned[-30:]) > 0.8
