@@ -14,6 +14,7 @@ from learnloop.core.errors import CorruptError, DivergedError
 from learnloop.core.protocols import PolicyArtifact
 from learnloop.core.spaces import Box, Discrete, MultiDiscrete, Spaces
 from learnloop.nn.mlp import MLP, Head, MLPConfig
+from learnloop.nn.normalisation import Normaliser
 from tests.algorithms.steps import box, drive, spaces
 
 F = np.float32
@@ -109,3 +110,13 @@ def test_one_observation_is_acted_on_as_in_a_batch(outputs: str) -> None:
     network.parameters[:] = np.nan
     with pytest.raises(DivergedError):
         policy.act(observations[0])
+
+
+def test_a_policy_scales_what_it_sees() -> None:
+    """As its network was trained: by the mean and the deviation of all that was seen."""
+    network = MLP(MLPConfig(input_size=3, hidden=(8,), heads=(Head(name="policy", size=2),)), seed=1)
+    normaliser = Normaliser(np.array([5, -2, 0], F), np.array([0.5, 4, 1], F))
+    policy = NetworkPolicy(spaces(3), network, outputs="distribution", learned_by="ppo", normaliser=normaliser)
+    observation = np.array([5.3, 3.0, 400.0], F)
+    logits = network.predict(np.array([[0.6, 1.25, 10.0]], F))[0].astype(np.float64)
+    np.testing.assert_allclose(policy.probabilities(observation), np.exp(logits) / np.exp(logits).sum(), rtol=1e-5)

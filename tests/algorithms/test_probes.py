@@ -1,4 +1,7 @@
-"""The probes P1 to P8 with each algorithm: what must be learned is known, and another answer fails."""
+"""The probes P1 to P10 with each algorithm: what must be learned is known, and another answer fails.
+
+How each is trained is said in ``learnloop.testing.probe_subjects``.
+"""
 
 from __future__ import annotations
 
@@ -8,136 +11,87 @@ import numpy as np
 import pytest
 
 from learnloop.algorithms.algorithm import Algorithm
-from learnloop.algorithms.building import build_algorithm, configure
-from learnloop.algorithms.dqn import DQN
-from learnloop.algorithms.on_policy import OnPolicyAlgorithm
-from learnloop.algorithms.sac import SAC
-from learnloop.envs import make_stream
-from learnloop.testing.probes import GAMMA, PROBES, Judged, check_probe
+from learnloop.testing.probe_subjects import (
+    CONTINUOUS_TEMPERATURE,
+    OFF_POLICY,
+    ON_POLICY,
+    TEMPERATURE,
+    settings_for,
+    subject_of,
+)
+from learnloop.testing.probes import PROBES, Family, check_probe
+from learnloop.testing.probing import family_of, judge, temperature_of, train
 
 pytestmark = pytest.mark.slow
 
-ON_POLICY: dict[str, dict[str, Any]] = {
-    "ppo": {"n_steps": 16, "batch_size": 64, "n_epochs": 4, "learning_rate": "lin_0.01", "net_arch": (32,)},
-    "a2c": {"n_steps": 8, "learning_rate": "lin_0.01", "net_arch": (32,), "use_rms_prop": False},
-}
+
+def learned(name: str, probe: str, family: Family, *, continuous: bool = False, **options: Any) -> Algorithm:
+    """Returns the algorithm called ``name`` after its training on ``probe``."""
+    settings = settings_for(name, probe, continuous=continuous)
+    env = PROBES[probe].env_id(family, continuous=continuous)
+    return learn(name, env, {**settings.options, **options}, steps=settings.steps, lanes=settings.lanes)
 
 
-def learn(name: str, env: str, options: dict[str, Any], *, steps: int, lanes: int, seed: int = 0) -> Algorithm:
-    """Trains on ``env`` and returns the algorithm."""
-    stream = make_stream(env, lanes)
-    algorithm = build_algorithm(configure(name, {"gamma": GAMMA, **options}), stream.spaces, num_lanes=lanes, seed=seed)
-    observations, masks = stream.reset(seed)
-    while algorithm.num_steps < steps:
-        step = stream.step(algorithm.choose(observations, masks))
-        algorithm.record(step)
-        observations, masks = step.observations, step.masks
-        algorithm.set_progress(algorithm.num_steps / steps)
-        algorithm.learn()
-    stream.close()
-    return algorithm
-
-
-def judged_actor_critic(algorithm: Algorithm, *, continuous: bool) -> Judged:
-    assert isinstance(algorithm, OnPolicyAlgorithm)
-    policy = algorithm.policy()
-    return Judged(
-        value=lambda observation: float(algorithm.value(observation[None])[0]),
-        action_probabilities=None if continuous else policy.probabilities,
-        action=policy.act if continuous else None,
-    )
+def learn(name: str, env: str, options: Any, *, steps: int, lanes: int, seed: int = 0) -> Algorithm:
+    """Returns the algorithm called ``name`` after its training in ``env``."""
+    return train(subject_of(name).build(options), env, steps=steps, lanes=lanes, seed=seed)
 
 
 @pytest.mark.parametrize("probe", PROBES)
 @pytest.mark.parametrize("name", ON_POLICY)
 def test_actor_critics_with_discrete_actions(name: str, probe: str) -> None:
     """F0.1, F0.11: P7 fails where a time limit is taken for an end, P6 where credit reaches one step only."""
-    env = PROBES[probe].env_id("actor-critic")
-    algorithm = learn(name, env, ON_POLICY[name], steps=8_000, lanes=8)
-    check_probe(probe, "actor-critic", judged_actor_critic(algorithm, continuous=False))
+    algorithm = learned(name, probe, "actor-critic")
+    assert family_of(algorithm) == "actor-critic"
+    check_probe(probe, "actor-critic", judge(algorithm, "actor-critic"))
 
 
 @pytest.mark.parametrize("probe", ["P4", "P5", "P8"])
 @pytest.mark.parametrize("name", ON_POLICY)
 def test_actor_critics_with_continuous_actions(name: str, probe: str) -> None:
     """F0.2: what is learned about is what was done."""
-    env = PROBES[probe].env_id("actor-critic", continuous=True)
-    algorithm = learn(name, env, {**ON_POLICY[name], "log_std_init": -0.5}, steps=24_000, lanes=8)
-    check_probe(probe, "actor-critic", judged_actor_critic(algorithm, continuous=True), continuous=True)
+    algorithm = learned(name, probe, "actor-critic", continuous=True)
+    check_probe(probe, "actor-critic", judge(algorithm, "actor-critic", continuous=True), continuous=True)
 
 
-OFF_POLICY: dict[str, Any] = {
-    "net_arch": (32,),
-    "learning_starts": 100,
-    "batch_size": 64,
-    "buffer_size": 5_000,
-    "train_freq": 2,
-    "learning_rate": "lin_0.01",
-}
 DQN_FORMS: dict[str, dict[str, Any]] = {
     "plain": {},
     "double": {"double": True},
     "duelling": {"duelling": True},
     "prioritised": {"prioritised": True},
 }
-TEMPERATURE = 0.5
-"""High enough for the worse observations to be seen now and then."""
-CONTINUOUS_TEMPERATURE = 0.2
 
 
 @pytest.mark.parametrize("probe", PROBES)
 @pytest.mark.parametrize("form", DQN_FORMS)
 def test_dqn(form: str, probe: str) -> None:
     """F0.3, F2.2: Q of each action is what is known, in each form."""
-    options = {
-        **OFF_POLICY,
-        **DQN_FORMS[form],
-        "target_update_interval": 50,
-        "exploration_final_eps": 0.5,
-        "exploration_fraction": 0.5,
-    }
-    algorithm = learn("dqn", PROBES[probe].env_id("q"), options, steps=6_000, lanes=2)
-    assert isinstance(algorithm, DQN)
-    judged = Judged(action_values=lambda observation: algorithm.action_values(observation[None])[0])
-    check_probe(probe, "q", judged)
+    algorithm = learned("dqn", probe, "q", **DQN_FORMS[form])
+    assert family_of(algorithm) == "q"
+    check_probe(probe, "q", judge(algorithm, "q"))
 
 
 @pytest.mark.parametrize("probe", PROBES)
 def test_sac_with_discrete_actions(probe: str) -> None:
     """F0.3, F2.2: the soft value at its temperature, and the policy that belongs to it."""
-    options = {**OFF_POLICY, "ent_coef": TEMPERATURE, "tau": 0.05}
-    algorithm = learn("sac", PROBES[probe].env_id("soft-q"), options, steps=6_000, lanes=2)
-    assert isinstance(algorithm, SAC)
-    judged = Judged(
-        value=lambda observation: float(algorithm.value(observation[None])[0]),
-        action_values=lambda observation: algorithm.action_values(observation[None])[0],
-        action_probabilities=algorithm.policy().probabilities,
-    )
-    check_probe(probe, "soft-q", judged, temperature=TEMPERATURE)
+    algorithm = learned("sac", probe, "soft-q")
+    assert family_of(algorithm) == "soft-q"
+    assert temperature_of(algorithm) == TEMPERATURE
+    check_probe(probe, "soft-q", judge(algorithm, "soft-q"), temperature=TEMPERATURE)
 
 
 @pytest.mark.parametrize("probe", PROBES)
 def test_sac_with_continuous_actions(probe: str) -> None:
     """F2.2: as above; the policy's mode is the best action."""
-    options = {**OFF_POLICY, "ent_coef": CONTINUOUS_TEMPERATURE, "tau": 0.05, "learning_rate": "lin_0.005"}
-    env = PROBES[probe].env_id("soft-q", continuous=True)
-    algorithm = learn("sac", env, options, steps=8_000, lanes=2)
-    assert isinstance(algorithm, SAC)
-
-    def value(observation: Any) -> float:
-        return float(np.mean(algorithm.value(np.repeat(observation[None], 2_000, axis=0))))
-
-    judged = Judged(
-        value=value,
-        action=algorithm.policy().act,
-        action_value=lambda observation, action: float(algorithm.action_values(observation[None], action[None])[0]),
-    )
+    algorithm = learned("sac", probe, "soft-q", continuous=True)
+    judged = judge(algorithm, "soft-q", continuous=True)
     check_probe(probe, "soft-q", judged, temperature=CONTINUOUS_TEMPERATURE, continuous=True)
 
 
 IDENTITY = [
     ("ppo", "learnloop/Identity-v0", {}, 3_000),
     ("a2c", "learnloop/Identity-v0", {}, 3_000),
+    ("a3c", "learnloop/Identity-v0", {}, 3_000),
     ("ppo", "learnloop/IdentityMultiDiscrete-v0", {}, 6_000),
     ("dqn", "learnloop/Identity-v0", {"target_update_interval": 100, "exploration_fraction": 0.3}, 4_000),
     ("sac", "learnloop/Identity-v0", {"ent_coef": 0.05}, 3_000),

@@ -14,7 +14,8 @@ import pytest
 from learnloop.core.errors import CorruptError, DivergedError, NotFoundError, UsageError
 from learnloop.training.metrics_file import read_metrics
 from learnloop.training.options import TrainingOptions, make_options
-from learnloop.training.trainer import Progress, Trainer
+from learnloop.training.seed_trainer import Progress
+from learnloop.training.trainer import Trainer
 
 SMALL: dict[str, dict[str, Any]] = {
     "ppo": {"n_steps": 32, "batch_size": 32, "n_epochs": 2, "net_arch": (16,)},
@@ -102,7 +103,7 @@ def test_progress_tells_how_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> No
     assert seen[-1].seconds_left == 0
     assert seen[0].seed == 3
     assert seen[-1].mean_return is not None
-    assert all(each.steps_per_second > 0 for each in seen)
+    assert all(each.per_second > 0 for each in seen)
 
 
 def test_it_ends_after_so_many_episodes() -> None:

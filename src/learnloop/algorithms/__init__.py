@@ -4,6 +4,7 @@ They know nothing of stores, agents, environments or evaluation.
 """
 
 from learnloop.algorithms.a2c import A2C, A2CConfig
+from learnloop.algorithms.a3c import A3C, A3CConfig
 from learnloop.algorithms.actions import allowed_actions, check_actions, check_reward, draw
 from learnloop.algorithms.algorithm import Algorithm
 from learnloop.algorithms.algorithm_config import AlgorithmConfig
@@ -27,11 +28,13 @@ from learnloop.algorithms.uniform import Random, RandomConfig
 
 __all__ = [
     "A2C",
+    "A3C",
     "ALGORITHMS",
     "DQN",
     "PPO",
     "SAC",
     "A2CConfig",
+    "A3CConfig",
     "Algorithm",
     "AlgorithmConfig",
     "AlgorithmState",

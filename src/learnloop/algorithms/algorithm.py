@@ -71,6 +71,8 @@ class Algorithm(ABC):
     """
 
     tag: ClassVar[str]
+    is_offline: ClassVar[bool] = False
+    """Whether it learns from a data set, and never from its own actions."""
 
     def __init__(self, config: AlgorithmConfig, spaces: Spaces, *, num_lanes: int = 1, seed: int = 0) -> None:
         if num_lanes < 1:

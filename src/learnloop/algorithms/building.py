@@ -9,9 +9,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from learnloop.algorithms.a2c import A2C, A2CConfig
+from learnloop.algorithms.a3c import A3C, A3CConfig
 from learnloop.algorithms.algorithm import Algorithm
 from learnloop.algorithms.algorithm_config import AlgorithmConfig
+from learnloop.algorithms.awac import AWAC, AWACConfig
+from learnloop.algorithms.bc import BC, BCConfig
+from learnloop.algorithms.cql import CQL, CQLConfig
 from learnloop.algorithms.dqn import DQN, DQNConfig
+from learnloop.algorithms.iql import IQL, IQLConfig
 from learnloop.algorithms.ppo import PPO, PPOConfig
 from learnloop.algorithms.sac import SAC, SACConfig
 from learnloop.algorithms.uniform import Random, RandomConfig
@@ -29,7 +34,12 @@ ALGORITHMS: Mapping[str, _Entry] = {
     "ppo": _Entry(PPOConfig, PPO),
     "dqn": _Entry(DQNConfig, DQN),
     "a2c": _Entry(A2CConfig, A2C),
+    "a3c": _Entry(A3CConfig, A3C),
     "sac": _Entry(SACConfig, SAC),
+    "bc": _Entry(BCConfig, BC),
+    "cql": _Entry(CQLConfig, CQL),
+    "iql": _Entry(IQLConfig, IQL),
+    "awac": _Entry(AWACConfig, AWAC),
     "random": _Entry(RandomConfig, Random),
 }
 """Name -> the config and the class of each sequential algorithm."""

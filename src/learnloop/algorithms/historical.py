@@ -104,7 +104,7 @@ def _column(value: object, name: str, shape: Shape, kinds: str) -> NDArray[Any]:
     _check_finite(found, name)
     if kinds == "b":
         return found
-    return found.astype(np.int64) if kinds == "iu" else _narrow(found)
+    return found.astype(np.int64, copy=False) if kinds == "iu" else _narrow(found)
 
 
 def _array(value: object, name: str, shape: Shape, kinds: str) -> NDArray[Any]:
@@ -124,7 +124,7 @@ def _check_finite(values: NDArray[Any], name: str) -> None:
 
 def _narrow(values: NDArray[Any]) -> NDArray[np.float32]:
     with np.errstate(over="ignore", invalid="ignore"):  # of rows that nobody looks at
-        return values.astype(np.float32)
+        return values.astype(np.float32, copy=False)
 
 
 _KINDS = {"f": "float", "iu": "integers", "b": "booleans", "fiub": "numbers"}

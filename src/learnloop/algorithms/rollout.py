@@ -242,5 +242,9 @@ def join(batches: Sequence[Batch], space: ActionSpace) -> Batch:
         if has_masks
         else None,
         dropout=column("dropout") if has_dropout else None,
-        weights=column("weights") if has_weights else None,
+        weights=np.concatenate(
+            [np.ones(each.size, dtype=np.float32) if each.weights is None else each.weights for each in batches]
+        )
+        if has_weights
+        else None,
     )

@@ -65,7 +65,7 @@ class RewardScaler:
         """
         self._returns = self._returns * self._gamma + rewards
         self._moments.update((self._returns if valid is None else self._returns[valid])[:, None])
-        self._returns[ended] = 0
+        self._returns[ended if valid is None else ended | ~valid] = 0
         return self.apply(rewards)
 
     def see_live(self, episode: str, reward: float, *, ended: bool) -> float:

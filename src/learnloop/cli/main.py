@@ -35,7 +35,8 @@ COMMANDS: Mapping[str, Entry] = {
     "doctor": Entry("learnloop.cli.setup:doctor", "Check this installation and its store."),
     "traces": Entry("learnloop.cli.traces:traces", "Import, list, show and export what agents did."),
     "train": Entry("learnloop.cli.train:train", "Train a policy in an environment, and register it if it learned."),
-    "policy": Entry("learnloop.cli.policy:policy", "List, show and alias policies; remove old versions."),
+    "probe": Entry("learnloop.cli.probe:probe", "Train an algorithm where what it must learn is known, and judge it."),
+    "policy": Entry("learnloop.cli.policy:policy", "List, show, alias and export policies; remove old versions."),
     "eval": Entry("learnloop.cli.policy:evaluate", "Compare a policy with a baseline on held-out tasks."),
     "db": Entry("learnloop.cli.db:db", "Upgrade, back up and restore the database."),
 }

@@ -16,7 +16,7 @@ def not_empty(ctx: click.Context, parameter: click.Parameter, value: str) -> str
 
 @click.group()
 def policy() -> None:
-    """List, show and alias policies; remove old versions."""
+    """List, show, alias and export policies; remove old versions."""
 
 
 @policy.command("list")
@@ -134,6 +134,30 @@ def prune(ctx: click.Context, name: str, keep: int, dry_run: bool, as_json: bool
     say(f"{len(removed)} versions {verb}")
     for each in removed:
         say(f"  {each.policy}@{each.version}")
+
+
+@policy.command("export")
+@click.argument("name")
+@click.argument("file", type=click.Path(dir_okay=False))
+@click.option("--format", "format_", default="onnx", show_default=True, type=click.Choice(["onnx"]), help="Of FILE.")
+@click.option("--masked", is_flag=True, help="Give the model a second input: which choices are allowed.")
+@json_option
+@click.pass_context
+def export(ctx: click.Context, name: str, file: str, format_: str, masked: bool, as_json: bool) -> None:
+    """Write the policy NAME (NAME, NAME@3 or NAME@alias) as FILE, for runtimes without Python.
+
+    \b
+    Examples:
+      learnloop policy export cartpole cartpole.onnx
+      learnloop policy export cartpole@champion cartpole.onnx --masked --json
+    """
+    from learnloop.loop.policy_export import export_version
+
+    version = export_version(open_workspace(ctx), name, file, masked=masked)
+    if as_json:
+        print_json("learnloop.export/v1", version=version, file=file, format=format_, masked=masked)
+        return
+    say(f"{version.policy}@{version.version} is in {file}")
 
 
 @click.command("eval")

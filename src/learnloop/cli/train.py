@@ -19,18 +19,22 @@ from learnloop.core.names import check_name
 if TYPE_CHECKING:
     from learnloop.loop.training import Run
     from learnloop.training.runs import RunEvaluation
-    from learnloop.training.trainer import Progress
+    from learnloop.training.seed_trainer import Progress
 
+REPLAYS = ("jsonl", "trace-replay", "learnloop/TraceReplay-v0")
+"""Environments that show a log and try nothing out: not what a policy can be evaluated in."""
 LINE_SECONDS = 10.0
 """Where standard error is no terminal, a line of progress appears so often."""
 
 
 @click.command("train")
-@click.option("--algorithm", default="ppo", show_default=True, help="ppo, dqn, a2c, sac or random.")
+@click.option("--algorithm", help="ppo, dqn, a2c, a3c, sac, random; from logs bc, cql, iql, awac [default: ppo; cql].")
 @click.option("--agent", hidden=True, help="The same as --algorithm.")
-@click.option("--env", default="CartPole-v1", show_default=True, help="A gymnasium id, or an alias such as cartpole.")
+@click.option("--env", help="A gymnasium id, or an alias such as cartpole [default: CartPole-v1; none with a log].")
+@click.option("--trace-file", metavar="FILE", help="Learn from logged episodes: bc, cql, iql or awac.")
 @click.option("--steps", type=click.IntRange(1), help="Environment steps [default: the preset's].")
 @click.option("--episodes", type=click.IntRange(1), help="End after so many episodes.")
+@click.option("--updates", type=click.IntRange(1), help="Gradient steps, with --trace-file [default: 20,000].")
 @click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="How many seeds, side by side.")
 @click.option("--device", default=None, help="cpu (numpy) or one of torch's, such as cuda [default: cpu].")
 @click.option("--checkpoint-interval", type=click.IntRange(1), help="Steps between checkpoints [default: none].")
@@ -41,11 +45,13 @@ LINE_SECONDS = 10.0
 @click.pass_context
 def train(
     ctx: click.Context,
-    algorithm: str,
+    algorithm: str | None,
     agent: str | None,
-    env: str,
+    env: str | None,
+    trace_file: str | None,
     steps: int | None,
     episodes: int | None,
+    updates: int | None,
     seeds: int,
     device: str | None,
     checkpoint_interval: int | None,
@@ -54,9 +60,10 @@ def train(
     name: str | None,
     as_json: bool,
 ) -> None:
-    """Train a policy in an environment.
+    """Train a policy in an environment, or from logged episodes.
 
-    Without options: PPO in CartPole-v1 with rl-zoo's settings. Figures go to the store's folder, under runs.
+    Without options: PPO in CartPole-v1 with rl-zoo's settings. Figures go to the store's folder, under runs. With a
+    trace file nothing is tried out; what the policy earns is measured only in an --env that is named.
 
     \b
     Examples:
@@ -64,6 +71,7 @@ def train(
       learnloop train --algorithm dqn --env cartpole --seeds 5
       learnloop train --env Acrobot-v1 --steps 200000 --set learning_rate=lin_0.001 --set n_envs=16
       learnloop train --checkpoint-interval 20000 --register cartpole
+      learnloop train --algorithm cql --trace-file traces.jsonl --updates 5000
       learnloop train --resume latest
       learnloop train --resume latest --register cartpole
     """
@@ -85,16 +93,18 @@ def train(
             run = resume_run(resume, home=settings, on_progress=on_progress)
         else:
             run = start(
-                agent or algorithm,
-                env,
+                agent or algorithm or ("ppo" if trace_file is None else "cql"),
+                None if trace_file is not None and env in REPLAYS else env,
                 steps=steps,
                 episodes=episodes,
+                updates=updates,
+                dataset=trace_file,
                 seeds=seeds,
                 options=options,
                 home=settings,
                 on_progress=on_progress,
             )
-        evaluation = run.evaluate()
+        evaluation = run.evaluate() if run.can_evaluate else None
     if not as_json:
         show_run(run, evaluation)
     version = None
@@ -120,6 +130,8 @@ def _refuse_contradictions(ctx: click.Context) -> None:
     }
     if {"agent", "algorithm"} <= given:
         raise click.UsageError("--agent is another name of --algorithm; give one of them")
+    if {"trace_file", "name"} <= given and "env" not in given:
+        raise click.UsageError("what a policy learned is proven in the environment that was logged: name it with --env")
     if "resume" in given and given - _WITH_RESUME:
         names = ", ".join(option.opts[0] for option in ctx.command.params if option.name in given - _WITH_RESUME)
         raise click.UsageError(f"a run that is resumed goes on with its own options; leave out {names}")
@@ -141,22 +153,24 @@ def parse_assignments(assignments: tuple[str, ...]) -> dict[str, Any]:
     return found
 
 
-def show_run(run: Run, evaluation: RunEvaluation) -> None:
+def show_run(run: Run, evaluation: RunEvaluation | None) -> None:
     """Prints what each seed learned, and the statistics over seeds."""
-    rows = [
-        (
-            str(result.seed),
-            f"{result.num_steps:,}",
-            f"{result.num_episodes:,}",
-            f"{result.num_steps / result.seconds:,.0f}" if result.seconds else None,
-            f"{result.seconds:.1f}",
-            f"{result.best_steps:,}",
-            f"{mean:.1f}",
-        )
-        for result, mean in zip(run.record.results, evaluation.means, strict=True)
-    ]
-    columns = ("seed", "steps", "episodes", "steps/s", "seconds", "best at", "held-out return")
-    print_table(columns, rows, empty="")
+    results = run.record.results
+    is_offline = run.record.options.dataset is not None
+    means = [None] * len(results) if evaluation is None else evaluation.means
+    rows = []
+    for result, mean in zip(results, means, strict=True):
+        done, best = (result.num_updates, result.best_updates) if is_offline else (result.num_steps, result.best_steps)
+        rate = f"{done / result.seconds:,.0f}" if result.seconds else None
+        shown_mean = None if mean is None else f"{mean:.1f}"
+        counts = (str(result.seed), f"{done:,}", f"{result.num_episodes:,}")
+        rows.append((*counts, rate, f"{result.seconds:.1f}", f"{best:,}", shown_mean))
+    unit = "updates" if is_offline else "steps"
+    print_table(("seed", unit, "episodes", f"{unit}/s", "seconds", "best at", "held-out return"), rows, empty="")
+    if evaluation is None:
+        say("what these policies earn is not measured: name the environment that was logged with --env")
+        say(f"run {run.run_id} in {run.folder}")
+        return
     summary = evaluation.summary
     found = summary.iqm_interval
     interval = summary.reason if found is None else f"95 % interval of the IQM {found.low:.1f} to {found.high:.1f}"
@@ -221,5 +235,7 @@ class _Lines:
 
 
 def _figures(progress: Progress) -> str:
-    mean = "-" if progress.mean_return is None else f"{progress.mean_return:.1f}"
-    return f"{progress.num_steps:,} steps, {progress.steps_per_second:,.0f}/s, return {mean}"
+    known = progress.evaluated if progress.is_offline else progress.mean_return
+    mean = "-" if known is None else f"{known:.1f}"
+    done = f"{progress.num_updates:,} updates" if progress.is_offline else f"{progress.num_steps:,} steps"
+    return f"{done}, {progress.per_second:,.0f}/s, return {mean}"

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from learnloop.algorithms.network_policy import NetworkPolicy
+from learnloop.core.datasets import Dataset
 from learnloop.core.errors import CheckFailedError, UsageError
 from learnloop.core.names import check_name
 from learnloop.core.records import PolicyVersion, Verdict
@@ -16,10 +17,11 @@ from learnloop.envs import resolve_env
 from learnloop.evaluation.returns import Returns
 from learnloop.loop.workspace import Settings, Workspace, find_settings
 from learnloop.registry import Proof
+from learnloop.traces.datasets import dataset_from_file
 from learnloop.training.options import TrainingOptions, make_options
 from learnloop.training.proof import HELD_OUT_EPISODES, TrainingProof
 from learnloop.training.runs import RunEvaluation, RunRecord, TrainedRun, TrainedSeed, load_run, resume_run, start_run
-from learnloop.training.trainer import Progress
+from learnloop.training.seed_trainer import Progress
 
 RUNS_FOLDER = "runs"
 DEFAULT_ALGORITHM = "ppo"
@@ -27,6 +29,7 @@ DEFAULT_ENV = "CartPole-v1"
 RUN_OPTIONS = (
     "preset",
     "n_envs",
+    "updates",
     "vectorization",
     "env_kwargs",
     "device",
@@ -91,6 +94,8 @@ class LearnedPolicy:
             "env_kwargs": record.options.env_kwargs,
             "own_env": record.own_env,
             "num_steps": self._trained.result.best_steps,
+            "num_updates": self._trained.result.best_updates,
+            "dataset": record.options.dataset,
             "options": msgspec.to_builtins(record.options),
             "held_out": {"kind": "environment"},
         }
@@ -137,6 +142,11 @@ class Run:
         """The policy that earned most in the evaluations while it trained, of all seeds."""
         return LearnedPolicy(self._trained.best, self._settings)
 
+    @property
+    def can_evaluate(self) -> bool:
+        """Whether an environment is known to try its policies in; with a data set there may be none."""
+        return self.record.options.env is not None
+
     def evaluate(self, num_episodes: int = HELD_OUT_EPISODES) -> RunEvaluation:
         """Returns what each seed's policy earns on held-out episodes, with statistics over seeds."""
         return self._trained.evaluate(num_episodes)
@@ -144,10 +154,12 @@ class Run:
 
 def train(
     algorithm: str = DEFAULT_ALGORITHM,
-    env: Any = DEFAULT_ENV,
+    env: Any = None,
     *,
     steps: int | None = None,
     episodes: int | None = None,
+    updates: int | None = None,
+    dataset: Dataset | str | Path | None = None,
     seeds: int | Sequence[int] = 1,
     options: Mapping[str, Any] | None = None,
     home: Home = None,
@@ -156,11 +168,14 @@ def train(
     """Trains a policy and returns the run.
 
     Args:
-        algorithm: ``ppo``, ``dqn``, ``a2c``, ``sac`` or ``random``.
+        algorithm: ``ppo``, ``dqn``, ``a2c``, ``a3c``, ``sac`` or ``random``; from a data set ``bc``, ``cql``, ``iql``
+            or ``awac``; or a registered one.
         env: the id of a gymnasium environment, an alias such as ``cartpole``, a callable that makes an environment,
-            or a vector environment.
+            or a vector environment. None: CartPole-v1; with a data set none, and what is learned is not tried out.
         steps: environment steps; None: the preset's, or as many as ``episodes`` take.
         episodes: ends after so many, if that comes first.
+        updates: gradient steps, with a data set; None: 20,000.
+        dataset: logged episodes to learn from, or a file of traces that hold them.
         seeds: how many (0, 1, ...), or which ones; several train side by side in processes of their own.
         options: hyper-parameters by Stable-Baselines3's names, and those of ``RUN_OPTIONS``: ``n_envs``, ``preset``,
             ``device``, ``checkpoint_interval`` and so on. What is not given is rl-zoo's for environments that it
@@ -173,11 +188,25 @@ def train(
         DivergedError: a number is not finite; the message names the update.
     """
     settings = _settings(home)
-    wanted = training_options(algorithm, env, steps=steps, episodes=episodes, options=options)
+    logged = read_traces(dataset) if isinstance(dataset, str | Path) else dataset
+    place = DEFAULT_ENV if env is None and logged is None else env
+    given = {**(options or {}), **({} if updates is None else {"updates": updates})}
+    wanted = training_options(algorithm, place, steps=steps, episodes=episodes, dataset=logged, options=given)
     chosen = _seeds(seeds)
-    own = None if isinstance(env, str) else env
-    trained = start_run(settings.home / RUNS_FOLDER, wanted, chosen, env=own, on_progress=on_progress)
-    return Run(trained, settings)
+    own = None if isinstance(place, str) else place
+    runs = settings.home / RUNS_FOLDER
+    return Run(start_run(runs, wanted, chosen, dataset=logged, env=own, on_progress=on_progress), settings)
+
+
+def read_traces(path: str | Path) -> Dataset:
+    """Returns the data set of a file of traces.
+
+    Raises:
+        NotFoundError: there is no such file.
+        FormatError: it is no file of traces.
+        UsageError: no episode of it can be learned from; why is said.
+    """
+    return dataset_from_file(Path(path))[0]
 
 
 def resume(
@@ -219,6 +248,7 @@ def training_options(
     *,
     steps: int | None = None,
     episodes: int | None = None,
+    dataset: Dataset | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> TrainingOptions:
     """Returns the whole options of a training, as ``train`` would use them.
@@ -230,10 +260,13 @@ def training_options(
         raise UsageError(f"options is {options!r}; hyper-parameters by their names are needed, or None")
     given = dict(options or {})
     run_options = {name: given.pop(name) for name in RUN_OPTIONS if name in given}
-    name = resolve_env(env) if isinstance(env, str) else _describe(env)
-    if not isinstance(env, str) and not callable(env):
-        run_options.setdefault("n_envs", getattr(env, "num_envs", 1))  # an object has the lanes that it has
-    return make_options(algorithm, name, steps=steps, episodes=episodes, options=given, **run_options)
+    if env is None and dataset is not None:
+        name = None
+    else:
+        name = resolve_env(env) if isinstance(env, str) else _describe(env)
+        if not isinstance(env, str) and not callable(env):
+            run_options.setdefault("n_envs", getattr(env, "num_envs", 1))  # an object has the lanes that it has
+    return make_options(algorithm, name, steps=steps, episodes=episodes, dataset=dataset, options=given, **run_options)
 
 
 def _settings(home: Home) -> Settings:

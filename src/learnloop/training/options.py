@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from learnloop.algorithms.algorithm_config import AlgorithmConfig, check_count
-from learnloop.algorithms.building import configure, find_algorithm, tag_of, translate
-from learnloop.core.errors import UsageError
-from learnloop.training.presets import find_preset
+from learnloop.algorithms.building import ALGORITHMS, configure, find_algorithm, tag_of, translate
+from learnloop.core.datasets import Dataset
+from learnloop.core.errors import UsageError, one_of
+from learnloop.training.presets import Preset, find_preset
 
 Vectorization = Literal["auto", "sync", "subprocess", "vector"]
 
@@ -19,10 +20,15 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """One training of one algorithm in one environment, but for its seed."""
 
     algorithm: str
-    env: str
-    """The environment's id, or a description of the caller's own."""
-    steps: int
-    """When it ends: so many environment steps, all lanes together."""
+    env: str | None = None
+    """The environment's id, or a description of the caller's own. None: it learns from a data set, and what its policy
+    earns is not measured."""
+    steps: int | None = None
+    """When it ends: so many environment steps, all lanes together. None: it learns from a data set."""
+    updates: int | None = None
+    """When it ends, if it learns from a data set: so many gradient steps."""
+    dataset: str | None = None
+    """The fingerprint of the data set that it learns from; None: it learns in ``env``."""
     episodes: int | None = None
     """When it ends at the latest: so many episodes; None: ``steps`` alone counts."""
     n_envs: int = 1
@@ -34,24 +40,46 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     device: str = "cpu"
     """``cpu``: numpy; another one, such as ``cuda``: torch."""
     checkpoint_interval: int | None = None
-    """Steps between checkpoints; None: none. At a checkpoint all lanes begin new episodes, so that a training that is
-    resumed from it sees what the uninterrupted one saw."""
+    """Steps (updates, with a data set) between checkpoints; None: none. At a checkpoint all lanes begin new episodes,
+    so that a training that is resumed from it sees what the uninterrupted one saw."""
     eval_interval: int
-    """Steps between evaluations; the best of them is kept."""
+    """Steps (updates, with a data set) between evaluations; the best of them is kept."""
     eval_episodes: int = 10
     shuffled: bool = False
     """Whether what is learned from is shuffled among actions: the twin of a proof, which must not learn."""
 
     def __post_init__(self) -> None:
         """Refuses values without a meaning."""
-        for name in ("episodes", "steps", "n_envs", "eval_interval", "eval_episodes", "checkpoint_interval"):
+        if (self.steps is None) == (self.updates is None) or (self.updates is None) != (self.dataset is None):
+            raise UsageError(
+                "a training in an environment ends after steps, one from a data set after updates: give one of them"
+            )
+        if self.env is None and self.dataset is None:
+            raise UsageError("there is no environment and no data set; one to learn from is needed")
+        for name in ("episodes", "steps", "updates", "n_envs", "eval_interval", "eval_episodes", "checkpoint_interval"):
             value = getattr(self, name)
             if value is not None:
                 check_count(name, value)
 
+    @property
+    def budget(self) -> int:
+        """When it ends: steps, or updates where it learns from a data set."""
+        return self.steps or self.updates or 0  # one of them is there, and at least 1
+
     def algorithm_config(self) -> AlgorithmConfig:
         """Returns the config as its record."""
         return configure(self.algorithm, {name: value for name, value in self.config.items() if name != "algorithm"})
+
+
+class _Budget(NamedTuple):
+    """When a training ends."""
+
+    steps: int | None = None
+    """So many environment steps; None: as many as ``episodes`` take, or the preset's."""
+    episodes: int | None = None
+    """So many episodes, if that comes first."""
+    updates: int | None = None
+    """So many gradient steps, where it learns from a data set."""
 
 
 MAX_EPISODE_STEPS = 1_000
@@ -60,33 +88,34 @@ MAX_EPISODE_STEPS = 1_000
 
 def make_options(
     algorithm: str,
-    env: str,
+    env: str | None,
     *,
     steps: int | None = None,
     episodes: int | None = None,
+    dataset: Dataset | None = None,
     preset: str | None = None,
     options: dict[str, Any] | None = None,
-    n_envs: int | None = None,
     **others: Any,
 ) -> TrainingOptions:
     """Returns the options of a training: what is given, else the preset's, else the algorithm's defaults.
 
     Args:
-        algorithm: ``ppo``, ``dqn``, ``a2c``, ``sac`` or ``random``.
-        env: the environment's id.
+        algorithm: the name of one, such as ``ppo``.
+        env: the environment's id; None: it learns from ``dataset``, and is not evaluated.
         steps: environment steps; None: the preset's, or as many as ``episodes`` take.
         episodes: ends after so many, if that comes first.
+        dataset: what it learns from in the place of an environment.
         preset: None: rl-zoo's settings for the environment, or the algorithm's defaults where it has none.
         options: hyper-parameters, which win over the preset's.
-        n_envs: lanes; None: the preset's.
-        others: fields of ``TrainingOptions``.
+        others: fields of ``TrainingOptions``; of ``n_envs`` and ``updates`` the preset's where they are not given.
 
     Raises:
         UsageError: an unknown algorithm, preset or option, or values that contradict each other.
     """
-    find_algorithm(algorithm)
-    counts: dict[str, object] = {"steps": steps, "episodes": episodes, "n_envs": n_envs}
-    for name, value in counts.items():
+    is_offline = find_algorithm(algorithm).algorithm.is_offline
+    budget, n_envs = _Budget(steps, episodes, others.pop("updates", None)), others.pop("n_envs", None)
+    _check_kind(algorithm, dataset, budget, n_envs)
+    for name, value in {**budget._asdict(), "n_envs": n_envs}.items():
         if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
             raise UsageError(f"{name} is {value!r}; a whole number from 1 is needed")
     named: object = preset
@@ -95,24 +124,58 @@ def make_options(
     others = {name: value for name, value in others.items() if value is not None}
     if "env_kwargs" in others:
         others["env_kwargs"] = _as_json(others["env_kwargs"])
-    start = find_preset(algorithm, env, preset)
+    start = find_preset(algorithm, env or "", preset)
     config = configure(algorithm, {**start.options, **translate(algorithm, options or {})})
-    if steps is None:
-        steps = start.steps if episodes is None else episodes * MAX_EPISODE_STEPS
+    length, usual = _length(budget, start, is_offline)
     fields: dict[str, Any] = {
         "algorithm": tag_of(config),
         "env": env,
-        "steps": steps,
+        "updates" if is_offline else "steps": length,
         "episodes": episodes,
-        "n_envs": start.n_envs if n_envs is None else n_envs,
+        "dataset": None if dataset is None else dataset.fingerprint(),
+        "n_envs": 1 if is_offline else start.n_envs if n_envs is None else n_envs,
         "config": msgspec.json.decode(msgspec.json.encode(config)),
-        "eval_interval": max(1, (start.steps if episodes is not None else steps) // 20),
+        "eval_interval": max(1, usual // 20),
         **others,
     }
     try:
         return msgspec.convert(fields, TrainingOptions)
     except msgspec.ValidationError as error:
         raise UsageError(f"the training's options cannot be used: {error}") from error
+
+
+def _check_kind(algorithm: str, dataset: Dataset | None, budget: _Budget, n_envs: int | None) -> None:
+    """Refuses a data set for an algorithm that acts, none for one that does not, and what does not go with it."""
+    offline = [name for name, entry in ALGORITHMS.items() if entry.algorithm.is_offline]
+    is_offline = algorithm in offline
+    if is_offline and dataset is None:
+        raise UsageError(
+            f"{algorithm} learns from logged episodes; give a file of them (--trace-file, trace_file=) or a data set "
+            "(dataset=)"
+        )
+    if not is_offline and dataset is not None:
+        raise UsageError(
+            f"{algorithm} learns by its own actions in an environment: what others would have brought is not in a log. "
+            f"From logs learn {one_of(offline)}"
+        )
+    if is_offline and (budget.steps is not None or budget.episodes is not None or n_envs is not None):
+        raise UsageError(
+            f"{algorithm} takes no step in an environment: leave steps, episodes and n_envs out, and give updates"
+        )
+    if not is_offline and budget.updates is not None:
+        raise UsageError(f"{algorithm} ends after environment steps; give steps or episodes in the place of updates")
+
+
+def _length(budget: _Budget, start: Preset, is_offline: bool) -> tuple[Any, int]:
+    """Returns the steps or updates of a training, and those that its evaluations are laid out for."""
+    if is_offline:
+        length = start.updates if budget.updates is None else budget.updates
+        return length, length
+    if budget.steps is not None:
+        return budget.steps, budget.steps if budget.episodes is None else start.steps
+    if budget.episodes is not None:
+        return budget.episodes * MAX_EPISODE_STEPS, start.steps
+    return start.steps, start.steps
 
 
 def _as_json(env_kwargs: Any) -> Any:

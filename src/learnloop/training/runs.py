@@ -14,12 +14,14 @@ import msgspec
 
 from learnloop.algorithms.network_policy import NetworkPolicy
 from learnloop.core.clock import now
+from learnloop.core.datasets import Dataset
 from learnloop.core.errors import ConflictError, CorruptError, NotFoundError, UsageError, one_of
 from learnloop.core.ids import new_id
 from learnloop.core.seeding import derive_seed
 from learnloop.envs.registry import evaluation_env
 from learnloop.evaluation.returns import Returns, evaluate_returns
 from learnloop.evaluation.seeds import SeedStatistics, summarise_seeds
+from learnloop.training.dataset_files import DATASET_FILE, write_dataset
 from learnloop.training.disk import held, write_whole
 from learnloop.training.options import TrainingOptions
 from learnloop.training.policy_files import read_policy
@@ -31,8 +33,9 @@ from learnloop.training.proof import (
     judge_policy,
     twins_needed,
 )
+from learnloop.training.seed_trainer import Progress, SeedResult
 from learnloop.training.seeds import BEST, FIRST, SeedProcess, SeedTask, train_seed
-from learnloop.training.trainer import Progress, SeedResult, Trainer
+from learnloop.training.trainers import make_trainer
 
 RUN_FILE = "run.json"
 FORMAT = "learnloop.run/v1"
@@ -150,14 +153,29 @@ class TrainedRun:
         """What makes the environment: its id, or the caller's own.
 
         Raises:
-            UsageError: it was the caller's own, and this process does not have it.
+            UsageError: it was the caller's own, and this process does not have it; or there is none.
         """
+        if self.record.options.env is None and self.own_env is None:
+            raise UsageError(
+                f"run {self.record.run_id} learned from a data set, and no environment is known to try its policies "
+                "in: what they earn is not measured. Hand one over with env= to measure and prove it"
+            )
         if self.own_env is None and self.record.own_env:
             raise UsageError(
                 f"run {self.record.run_id} was trained in an environment of the caller's own "
                 f"({self.record.options.env}); hand it over again with env="
             )
         return evaluation_env(self.record.options.env if self.own_env is None else self.own_env)
+
+    @property
+    def dataset_file(self) -> Path | None:
+        """Where the data set is that it learned from; None: it learned in its environment."""
+        return None if self.record.options.dataset is None else self.folder / DATASET_FILE
+
+    def task(self, options: TrainingOptions, seed: int, folder: Path, *, resume: bool) -> SeedTask:
+        """Returns what is to be trained for ``seed``."""
+        dataset = None if self.dataset_file is None else str(self.dataset_file)
+        return SeedTask(options=options, seed=seed, folder=str(folder), resume=resume, dataset=dataset)
 
     def seed_folder(self, seed: int) -> Path:
         """Returns where the files of ``seed`` are."""
@@ -174,12 +192,7 @@ class TrainedRun:
         options = msgspec.structs.replace(self.record.options, shuffled=True, checkpoint_interval=None)
         first = self.record.seeds[0]
         tasks = [
-            SeedTask(
-                options=options,
-                seed=derive_seed(first, "twin", number),
-                folder=str(self.folder / "twins" / str(number)),
-                resume=True,
-            )
+            self.task(options, derive_seed(first, "twin", number), self.folder / "twins" / str(number), resume=True)
             for number in numbers
         ]
         return _train_tasks(tasks, self.own_env, None, on_progress)
@@ -191,8 +204,19 @@ class TrainedRun:
 
     @property
     def best(self) -> TrainedSeed:
-        """The seed whose best policy earned most in the evaluations while it trained."""
-        return TrainedSeed(self, max(self._results(), key=lambda result: result.best_return))
+        """The seed whose best policy earned most in the evaluations while it trained.
+
+        Raises:
+            UsageError: nothing was evaluated, as there was no environment for it.
+        """
+        results = [(result.best_return, result) for result in self._results()]
+        known = [(found, result) for found, result in results if found is not None]
+        if not known:
+            raise UsageError(
+                f"run {self.record.run_id} learned from a data set without an environment: which of its "
+                f"{len(results)} policies is best is not known; choose one of seeds"
+            )
+        return TrainedSeed(self, max(known, key=lambda each: each[0])[1])
 
     def _results(self) -> list[SeedResult]:
         if not self.record.results:
@@ -230,6 +254,7 @@ def start_run(
     options: TrainingOptions,
     seeds: Sequence[int],
     *,
+    dataset: Dataset | None = None,
     env: Any = None,
     jobs: int | None = None,
     on_progress: Callable[[Progress], None] | None = None,
@@ -242,6 +267,7 @@ def start_run(
         runs: the folder of all runs.
         options: what to train.
         seeds: which ones.
+        dataset: what ``options`` say to learn from; it is kept in the run's folder.
         env: the environment where it is the caller's own object and not an id.
         jobs: how many at once; None: as many as there are processors.
         on_progress: called about twice a second for each seed.
@@ -264,8 +290,11 @@ def start_run(
         created_at=now().isoformat(),
         own_env=env is not None,
     )
-    Trainer(options, seeds[0], env=env).close()  # what does not fit is told before anything is written
-    return _train(runs / record.run_id, record, env, jobs, on_progress, resume=False)
+    make_trainer(options, seeds[0], dataset, env=env).close()  # what does not fit is told before anything is written
+    folder = runs / record.run_id
+    if dataset is not None:
+        write_dataset(folder / DATASET_FILE, dataset)
+    return _train(folder, record, env, jobs, on_progress, resume=False)
 
 
 def resume_run(
@@ -329,10 +358,7 @@ def _train_held(
     run: TrainedRun, jobs: int | None, on_progress: Callable[[Progress], None] | None, *, resume: bool
 ) -> TrainedRun:
     folder, record, env = run.folder, run.record, run.own_env
-    tasks = [
-        SeedTask(options=record.options, seed=seed, folder=str(run.seed_folder(seed)), resume=resume)
-        for seed in record.seeds
-    ]
+    tasks = [run.task(record.options, seed, run.seed_folder(seed), resume=resume) for seed in record.seeds]
     _write(folder, msgspec.structs.replace(record, status="running", error=None))
     try:
         results = _train_tasks(tasks, env, jobs, on_progress)

@@ -17,12 +17,14 @@ from typing import Any
 import msgspec
 from threadpoolctl import threadpool_limits
 
-from learnloop.core import errors
-from learnloop.core.errors import CorruptError, LearnloopError, MissingExtraError, NotFoundError, UsageError
+from learnloop.core.errors import CorruptError, LearnloopError, NotFoundError
+from learnloop.training.child_processes import Failure, child_environment, error_of
+from learnloop.training.dataset_files import read_dataset
 from learnloop.training.disk import held, write_whole
 from learnloop.training.options import TrainingOptions
 from learnloop.training.policy_files import write_policy
-from learnloop.training.trainer import Progress, SeedResult, Trainer
+from learnloop.training.seed_trainer import Progress, SeedResult
+from learnloop.training.trainers import make_trainer
 
 RESULT_FILE = "result.json"
 BEST, FIRST = "best", "first"
@@ -34,6 +36,10 @@ _PROGRAM = (
     "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "  # the terminal interrupts all; the parent decides
     "from learnloop.training.seeds import main; main()"
 )
+_HINT = (
+    "Several seeds train in processes that do not run your script: give an environment that the script registers as "
+    "'module:Id', or as a callable"
+)
 
 
 class SeedTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +49,8 @@ class SeedTask(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     folder: str
     resume: bool = False
+    dataset: str | None = None
+    """The file of the data set that it learns from."""
 
 
 def train_seed(task: SeedTask, *, env: Any = None, on_progress: OnProgress | None = None) -> SeedResult:
@@ -74,7 +82,8 @@ def _read_result(path: Path, seed: int) -> SeedResult:
 
 def _train(task: SeedTask, folder: Path, env: Any, on_progress: OnProgress | None) -> SeedResult:
     with threadpool_limits(limits=1, user_api="blas"):
-        trainer = Trainer(task.options, task.seed, env=env, folder=folder, on_progress=on_progress)
+        dataset = None if task.dataset is None else read_dataset(Path(task.dataset))
+        trainer = make_trainer(task.options, task.seed, dataset, env=env, folder=folder, on_progress=on_progress)
         if task.resume:
             try:
                 trainer.resume()
@@ -92,18 +101,12 @@ class SeedProcess:
 
     def __init__(self, task: SeedTask) -> None:
         self.task = task
-        environment = {
-            **os.environ,
-            "OPENBLAS_NUM_THREADS": "1",
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": os.pathsep.join(each or os.getcwd() for each in sys.path),  # "module:Id" is found as here
-        }
         self._process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             encoding="utf-8",
-            env=environment,
+            env=child_environment(),
         )
 
     def run(self, on_progress: OnProgress | None) -> SeedResult:
@@ -125,7 +128,7 @@ class SeedProcess:
                     on_progress(Progress(*answer.progress))
             code = process.wait()
         if answer is not None and answer.error is not None:
-            raise _error(answer.error)
+            raise error_of(answer.error, _HINT)
         if answer is None or answer.result is None:
             raise LearnloopError(
                 f"the process of seed {self.task.seed} ended with exit code {code} and without a result; what it said "
@@ -143,27 +146,10 @@ class SeedProcess:
             self._process.wait()
 
 
-class _Error(msgspec.Struct, frozen=True):
-    kind: str
-    message: str
-
-
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
     progress: list[Any] | None = None
     result: SeedResult | None = None
-    error: _Error | None = None
-
-
-def _error(error: _Error) -> LearnloopError:
-    kind = getattr(errors, error.kind, LearnloopError)
-    if kind is NotFoundError:  # the environment, which this process has found
-        return UsageError(
-            f"{error.message}. Several seeds train in processes that do not run your script: give an environment that "
-            "the script registers as 'module:Id', or as a callable"
-        )
-    if not issubclass(kind, LearnloopError):
-        return LearnloopError(error.message)
-    return UsageError(error.message) if kind is MissingExtraError else kind(error.message)
+    error: Failure | None = None
 
 
 def main() -> None:
@@ -179,7 +165,7 @@ def main() -> None:
     try:
         answer(result=train_seed(task, on_progress=lambda progress: answer(progress=list(progress))))
     except LearnloopError as error:
-        answer(error=_Error(type(error).__name__, str(error)))
+        answer(error=Failure(type(error).__name__, str(error)))
         sys.exit(error.exit_code)
     except BrokenPipeError:  # nobody waits for answers any more
         os._exit(1)

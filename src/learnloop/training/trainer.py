@@ -1,215 +1,40 @@
-"""Trains one algorithm with one seed: collects, learns, evaluates, keeps the best policy and checkpoints."""
+"""Trains one algorithm with one seed in an environment: collects, learns, evaluates."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
-
-import msgspec
-import numpy as np
 
 from learnloop.algorithms.algorithm import Algorithm
-from learnloop.algorithms.network_policy import NetworkPolicy
-from learnloop.algorithms.states import AlgorithmState, part_of, prefixed
-from learnloop.core.errors import CorruptError
-from learnloop.core.protocols import PolicyArtifact
 from learnloop.core.seeding import derive_seed
 from learnloop.envs import EnvStream, make_stream
-from learnloop.envs.registry import evaluation_env
-from learnloop.evaluation.returns import evaluate_returns
 from learnloop.training.assembling import assemble
-from learnloop.training.checkpoints import Checkpoint, newest_checkpoint, save_checkpoint
-from learnloop.training.metrics_file import MetricsFile
-from learnloop.training.options import TrainingOptions
-
-EPISODE_WINDOW = 100
-"""How many of the last episodes the rollout figures are means of."""
-LOG_SECONDS = 0.5
-"""Figures are written at most so often, but for those of evaluations."""
+from learnloop.training.seed_trainer import EPISODE_WINDOW, LOG_SECONDS, SeedTrainer
 
 
-class Progress(NamedTuple):
-    """How far a training is."""
+class Trainer(SeedTrainer):
+    """One seed of a training in an environment, in this process."""
 
-    seed: int
-    num_steps: int
-    num_episodes: int
-    fraction: float
-    """Of the training, from 0 to 1."""
-    steps_per_second: float
-    """Of this process, evaluations left out."""
-    seconds_left: float | None
-    mean_return: float | None
-    """Of the last 100 episodes; None: none has ended."""
-    evaluated: float | None
-    """The mean return of the last evaluation; None: there was none."""
-
-
-class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One evaluation on the seeds of evaluations."""
-
-    num_steps: int
-    mean_return: float
-    seconds: float
-    """Of training until then, evaluations left out."""
-
-
-class SeedResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one seed."""
-
-    seed: int
-    num_steps: int
-    num_episodes: int
-    num_updates: int
-    seconds: float
-    """Of training, evaluations left out; of the processes before a resumption too."""
-    best_steps: int
-    """When the best policy was evaluated."""
-    best_return: float
-    """Its mean return then, on the seeds of evaluations, which chose it: not a figure to publish."""
-    curve: list[CurvePoint]
-    parameter_hash: str
-    """SHA-256 of the last parameters: the same options and seed give the same one on one thread."""
-
-
-class _State(msgspec.Struct, kw_only=True):
-    """The trainer's own part of a checkpoint."""
-
-    num_episodes: int = 0
-    seconds: float = 0.0
-    next_eval: int = 0
-    next_checkpoint: int = 0
-    last_returns: list[float] = []
-    last_lengths: list[int] = []
-    curve: list[CurvePoint] = []
-    best_steps: int = -1
-    best_return: float = float("-inf")
-
-
-class Trainer:
-    """One seed of a training.
-
-    Attributes:
-        algorithm: what learns.
-        first: the policy before it learned anything.
-        best: the policy that evaluations liked best so far; None: none was evaluated yet.
-    """
-
-    def __init__(
-        self,
-        options: TrainingOptions,
-        seed: int,
-        *,
-        env: Any = None,
-        folder: Path | None = None,
-        on_progress: Callable[[Progress], None] | None = None,
-    ) -> None:
-        """Checks everything that can be known before the first step.
-
-        Args:
-            options: what to do.
-            seed: of the algorithm, the environments and the evaluations.
-            env: the environment where it is not an id but the caller's own: a callable that makes one, or a
-                vector environment.
-            folder: for metrics and checkpoints; None: neither is written.
-            on_progress: called about twice a second.
-
-        Raises:
-            UsageError: the options, the environment and its spaces do not fit each other, or no second environment can
-                be made to evaluate in.
-        """
-        self.options = options
-        self.seed = seed
-        self._env = options.env if env is None else env
-        self._evaluation_env = evaluation_env(self._env)
-        self._folder = folder
-        self._on_progress = on_progress
+    def _build(self) -> Algorithm:
+        options = self.options
         self._stream: EnvStream = make_stream(
             self._env, options.n_envs, vectorization=options.vectorization, env_kwargs=options.env_kwargs or None
         )
         self._is_callers = not isinstance(self._env, str) and not callable(self._env)
         try:
-            self.algorithm: Algorithm = assemble(options, self._stream.spaces, self._stream.num_lanes, seed)
+            return assemble(options, self._stream.spaces, self._stream.num_lanes, self.seed)
         except BaseException:
-            self._close_stream()
+            self._release()
             raise
-        self.first: NetworkPolicy = self.algorithm.policy()
-        self.best: NetworkPolicy | None = None
-        self._state = _State(next_eval=options.eval_interval, next_checkpoint=options.checkpoint_interval or 0)
-        self._metrics = MetricsFile(None if folder is None else folder / "metrics.jsonl")
-        self._last_log = 0.0
 
-    def resume(self) -> int:
-        """Goes on from the newest checkpoint of the folder and returns its steps.
-
-        Raises:
-            NotFoundError: there is none.
-            CorruptError: none is whole, or it is another training's.
-        """
-        if self._folder is None:
-            raise CorruptError("a training without a folder has no checkpoints")
-        checkpoint = newest_checkpoint(self._folder / "checkpoints")
-        theirs = msgspec.convert(checkpoint.values["options"], TrainingOptions), checkpoint.values["seed"]
-        if theirs != (self.options, self.seed):
-            raise CorruptError("the checkpoint is of a training with other options; resume with the same ones")
-        tensors = part_of(checkpoint.tensors, "algorithm/")
-        self.algorithm.restore(AlgorithmState(tensors, checkpoint.values["algorithm"]))
-        self._state = msgspec.convert(checkpoint.values["trainer"], _State)
-        best = checkpoint.values["best"]
-        if best is not None:
-            artifact = PolicyArtifact(best["algorithm"], best["config"], part_of(checkpoint.tensors, "best/"))
-            self.best = NetworkPolicy.from_artifact(artifact)
-        self._metrics.cut_after(checkpoint.num_steps)
-        return checkpoint.num_steps
-
-    def start_over(self) -> None:
-        """Drops what a training that was killed before its first checkpoint wrote."""
-        self._metrics.cut_after(-1)
-
-    def run(self) -> SeedResult:
-        """Trains to the end and returns what came of it.
-
-        Raises:
-            DivergedError: a number is not finite; checkpoints and the best policy so far are kept.
-            UsageError: the environment breaks gymnasium's rules.
-        """
-        try:
-            self._train()
-        finally:
-            self.close()
-        return self.result()
-
-    def close(self) -> None:
-        """Closes the environments, unless they are an object of the caller's, and the file of figures."""
-        self._close_stream()
-        self._metrics.close()
-
-    def _close_stream(self) -> None:
+    def _release(self) -> None:
         if not self._is_callers:
             self._stream.close()
-
-    def result(self) -> SeedResult:
-        """Returns what came of it so far."""
-        state = self._state
-        return SeedResult(
-            seed=self.seed,
-            num_steps=self.algorithm.num_steps,
-            num_episodes=state.num_episodes,
-            num_updates=self.algorithm.num_updates,
-            seconds=state.seconds,
-            best_steps=state.best_steps,
-            best_return=state.best_return,
-            curve=list(state.curve),
-            parameter_hash=self.algorithm.parameter_hash(),
-        )
 
     def _train(self) -> None:
         algorithm, stream, state = self.algorithm, self._stream, self._state
         observations, masks = stream.reset(self._stream_seed())
         begun = time.perf_counter() - state.seconds
-        total = self.options.steps
+        total = self.options.budget
         while algorithm.num_steps < total and not self._has_all_episodes():
             actions = algorithm.choose(observations, masks)
             step = stream.step(actions)
@@ -252,77 +77,3 @@ class Trainer:
             state.num_episodes += 1
             state.last_returns = [*state.last_returns[1 - EPISODE_WINDOW :], episode.total_reward]
             state.last_lengths = [*state.last_lengths[1 - EPISODE_WINDOW :], episode.length]
-
-    def _evaluate(self) -> None:
-        state, options = self._state, self.options
-        policy = self.algorithm.policy()
-        returns = evaluate_returns(
-            policy,
-            self._evaluation_env,
-            num_episodes=options.eval_episodes,
-            seed=derive_seed(self.seed, "evaluation"),
-            env_kwargs=options.env_kwargs or None,
-        )
-        point = CurvePoint(num_steps=self.algorithm.num_steps, mean_return=returns.mean, seconds=state.seconds)
-        state.curve = [*state.curve, point]
-        if returns.mean >= state.best_return:  # of equals the later one: it has seen more
-            self.best = policy
-            state.best_return, state.best_steps = returns.mean, point.num_steps
-        while state.next_eval <= self.algorithm.num_steps:
-            state.next_eval += options.eval_interval
-        self._log({"eval/mean_reward": returns.mean, "eval/std_reward": returns.std})
-
-    def _log(self, more: dict[str, float] | None = None) -> None:
-        self._take_episodes()
-        self._last_log = time.perf_counter()
-        state, algorithm = self._state, self.algorithm
-        figures = algorithm.metrics.take()
-        if state.last_returns:
-            figures["rollout/ep_rew_mean"] = float(np.mean(state.last_returns))
-            figures["rollout/ep_len_mean"] = float(np.mean(state.last_lengths))
-        figures["time/fps"] = algorithm.num_steps / state.seconds if state.seconds else 0.0
-        figures["time/time_elapsed"] = state.seconds
-        self._metrics.write(algorithm.num_steps, state.num_episodes, {**figures, **(more or {})})
-        if self._on_progress is not None:
-            self._on_progress(self._progress())
-
-    def _fraction(self) -> float:
-        """Returns how much of the training is done, from 0 to 1, by steps or by episodes, whichever is further."""
-        fraction = self.algorithm.num_steps / self.options.steps
-        if self.options.episodes is not None:
-            fraction = max(fraction, self._state.num_episodes / self.options.episodes)
-        return min(fraction, 1.0)
-
-    def _progress(self) -> Progress:
-        state, steps = self._state, self.algorithm.num_steps
-        fraction = self._fraction()
-        rate = steps / state.seconds if state.seconds else 0.0
-        left = state.seconds * (1 - fraction) / fraction if fraction and state.seconds else None
-        mean = float(np.mean(state.last_returns)) if state.last_returns else None
-        evaluated = state.curve[-1].mean_return if state.curve else None
-        return Progress(self.seed, steps, state.num_episodes, fraction, rate, left, mean, evaluated)
-
-    def _checkpoint(self) -> None:
-        interval = self.options.checkpoint_interval or 1
-        while self._state.next_checkpoint <= self.algorithm.num_steps:
-            self._state.next_checkpoint += interval
-        self._take_episodes()
-        if self._folder is None:
-            return
-        algorithm_state = self.algorithm.state()
-        best = None if self.best is None else self.best.to_artifact()
-        checkpoint = Checkpoint(
-            num_steps=self.algorithm.num_steps,
-            tensors={
-                **{f"algorithm/{name}": value for name, value in algorithm_state.tensors.items()},
-                **({} if best is None else prefixed("best/", best.tensors)),
-            },
-            values={
-                "options": msgspec.to_builtins(self.options),
-                "seed": self.seed,
-                "algorithm": algorithm_state.values,
-                "trainer": msgspec.to_builtins(self._state),
-                "best": None if best is None else {"algorithm": best.algorithm, "config": dict(best.config)},
-            },
-        )
-        save_checkpoint(self._folder / "checkpoints", checkpoint)

@@ -1,0 +1,517 @@
+"""The seeded bugs of PPO, A2C and what they share; ``ALL`` has those of DQN and SAC too."""
+
+from __future__ import annotations
+
+from tests.nightly.mutants_off_policy import DQN_MUTANTS, REPLAY_MUTANTS, SAC_MUTANTS
+from tests.nightly.mutation import Mutant
+
+_PPO = "tests/algorithms/test_ppo.py::"
+_ON_POLICY = "tests/algorithms/test_on_policy.py::"
+_A2C = "tests/algorithms/test_a2c.py::"
+_GAE = "tests/algorithms/test_advantages.py::"
+_LIVE = "tests/algorithms/test_live_episodes.py::"
+_POLICY = "tests/algorithms/test_network_policy.py::"
+_PROBES = "tests/algorithms/test_probes.py::test_actor_critics_with_discrete_actions"
+_LOSSES = f"{_PPO}test_the_loss_and_its_gradient_are_those_of_the_paper"
+_LOSS = f"{_LOSSES}[False-None-discrete]"
+_RATIO = f"{_PPO}test_the_ratio_is_one_before_the_first_gradient_step"
+_A2C_LOSS = f"{_A2C}test_the_gradient_is_that_of_the_paper[False-discrete]"
+
+
+def _probes(algorithm: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"{_PROBES}[{algorithm}-{name}]" for name in names)
+
+
+NOTES_MUTANTS = [
+    Mutant(
+        "no_discount",
+        "algorithms/on_policy.py",
+        "            gamma=self.config.gamma,\n            gae_lambda=self.config.gae_lambda,\n        )\n"
+        "        return rollout.batch(",
+        "            gamma=1.0,\n            gae_lambda=self.config.gae_lambda,\n        )\n"
+        "        return rollout.batch(",
+        _probes("ppo", "P3", "P7"),
+    ),
+    Mutant(
+        "adv_sign",
+        "algorithms/ppo.py",
+        "pull *= np.float32(-1 / size)",
+        "pull *= np.float32(1 / size)",
+        (*_probes("ppo", "P4"), _LOSS),
+    ),
+    Mutant(
+        "ignore_done",
+        "algorithms/on_policy.py",
+        "rollout.ended[at] = ended",
+        "rollout.ended[at] = False",
+        _probes("ppo", "P1", "P3"),
+    ),
+    Mutant(
+        "trunc_as_term",
+        "algorithms/on_policy.py",
+        "cut = np.flatnonzero(step.truncated & ~step.terminated)",
+        "cut = np.flatnonzero(step.truncated & step.terminated)",
+        _probes("ppo", "P7"),
+    ),
+    Mutant(
+        "stale_obs",
+        "algorithms/on_policy.py",
+        "rollout.observations[at] = observations",
+        "rollout.observations[at] = rollout.observations[at - 1]",
+        (*_probes("ppo", "P2"), f"{_RATIO}[0.0-discrete]"),
+    ),
+    Mutant(
+        "action_perm",
+        "algorithms/on_policy.py",
+        "rollout.actions[at] = chosen.actions",
+        "rollout.actions[at] = np.roll(chosen.actions, 1, axis=0)",
+        (*_probes("ppo", "P4"), f"{_RATIO}[0.0-discrete]"),
+    ),
+    Mutant(
+        "value coef 0",
+        "algorithms/ppo.py",
+        "np.multiply(errors, np.float32(2 * self.config.vf_coef / batch.size), out=gradient)",
+        "np.multiply(errors, np.float32(0), out=gradient)",
+        (*_probes("ppo", "P1"), _LOSS),
+    ),
+    Mutant(
+        "policy detached",
+        "algorithms/ppo.py",
+        "gradient[:, :-1] = evaluation.gradient(pull, -config.ent_coef / size)",
+        "gradient[:, :-1] = 0",
+        (*_probes("ppo", "P4"), _LOSS),
+    ),
+    Mutant(
+        "lr 0",
+        "algorithms/ppo.py",
+        "learning_rate = value_at(config.learning_rate, self.progress)",
+        "learning_rate = 0.0",
+        _probes("ppo", "P1", "P4"),
+    ),
+    Mutant(
+        "entropy x5000",
+        "algorithms/ppo.py",
+        "evaluation.gradient(pull, -config.ent_coef / size)",
+        "evaluation.gradient(pull, -5000 * max(config.ent_coef, 0.01) / size)",
+        (*_probes("ppo", "P8"), _LOSS),
+    ),
+    Mutant(
+        "reward_clip01",
+        "algorithms/on_policy.py",
+        "rollout.rewards[at] = rewards",
+        "rollout.rewards[at] = np.clip(rewards, 0, 1)",
+        _probes("ppo", "P2", "P8"),
+    ),
+    Mutant(
+        "returns=advantages",
+        "algorithms/rollout.py",
+        "returns=flat(advantages + self.values)",
+        "returns=flat(advantages)",
+        _probes("ppo", "P1", "P2"),
+    ),
+    Mutant(
+        "reward_lag",
+        "algorithms/on_policy.py",
+        "rollout.rewards[at] = rewards",
+        "rollout.rewards[(at + 1) % rollout.num_steps] = rewards",
+        _probes("ppo", "P2", "P5"),
+    ),
+    Mutant(
+        "no zero_grad",
+        "algorithms/algorithm.py",
+        "        network.backward(gradient)\n",
+        "        before = network.gradients.copy()\n        network.backward(gradient)\n"
+        "        network.gradients[:] += before\n",
+        (f"{_ON_POLICY}test_a_gradient_forgets_the_one_before",),
+    ),
+    Mutant(
+        "lambda0",
+        "algorithms/advantages.py",
+        "carry = np.where(ended, np.float32(0), np.float32(gamma * gae_lambda))",
+        "carry = np.zeros(ended.shape, dtype=np.float32)",
+        (*_probes("ppo", "P6"), f"{_GAE}test_lambda_one_is_the_n_step_return_minus_the_value"),
+    ),
+]
+"""The fifteen that the notes had measured, in the same order. Our gradients are written anew by each ``backward``; the
+bug of a forgotten ``zero_grad`` is one that adds them up."""
+
+PPO_MUTANTS = [
+    Mutant(
+        "PPO: nothing is clipped",
+        "algorithms/ppo.py",
+        "counts = np.less_equal(minibatch.signs * ratios, minibatch.signed_bounds).astype(np.float32)",
+        "counts = np.ones_like(ratios)",
+        (_LOSS,),
+    ),
+    Mutant(
+        "PPO: clipped on the wrong side",
+        "algorithms/ppo.py",
+        "bounds = np.where(gains, np.float32(1 + clip_range), np.float32(1 - clip_range))",
+        "bounds = np.where(gains, np.float32(1 - clip_range), np.float32(1 + clip_range))",
+        (_LOSS,),
+    ),
+    Mutant(
+        "PPO: the ratio upside down",
+        "algorithms/ppo.py",
+        "log_ratios = evaluation.log_probs - batch.log_probs",
+        "log_ratios = batch.log_probs - evaluation.log_probs",
+        (_LOSS,),
+    ),
+    Mutant(
+        "PPO: advantages not centred",
+        "algorithms/ppo.py",
+        "centred: Floats = advantages - advantages.sum() / np.float32(size)",
+        "centred: Floats = advantages.copy()",
+        (_LOSS,),
+    ),
+    Mutant(
+        "PPO: no gradient where a value is clipped is forgotten",
+        "algorithms/ppo.py",
+        "free = np.abs(moves) <= clip_range",
+        "free = np.ones_like(moves)",
+        (f"{_LOSSES}[False-0.2-discrete]",),
+    ),
+    Mutant(
+        "PPO: importance weights ignored",
+        "algorithms/ppo.py",
+        "        if batch.weights is not None:\n            advantages = advantages * batch.weights\n",
+        "",
+        (f"{_LOSSES}[True-None-discrete]",),
+    ),
+    Mutant(
+        "PPO: an epoch leaves out the last minibatch",
+        "algorithms/ppo.py",
+        "zip(starts, [*starts[1:], batch.size], strict=True)",
+        "zip(starts[:-1], starts[1:], strict=True)",
+        (f"{_PPO}test_each_epoch_goes_through_each_transition_once",),
+    ),
+    Mutant(
+        "PPO: target_kl ignored",
+        "algorithms/ppo.py",
+        "if config.target_kl is not None and kl > 1.5 * config.target_kl:",
+        "if config.target_kl is not None and kl > 1e9 * config.target_kl:",
+        (f"{_PPO}test_a_large_move_ends_the_update_early",),
+    ),
+    Mutant(
+        "on-policy: the gradient is not clipped",
+        "algorithms/on_policy.py",
+        "limit = self.config.max_grad_norm",
+        "limit = None",
+        (f"{_PPO}test_gradients_are_clipped",),
+    ),
+    Mutant(
+        "on-policy: masks ignored when choosing",
+        "algorithms/on_policy.py",
+        "self.distribution.sample(outputs[:, :-1], self._rng, masks)",
+        "self.distribution.sample(outputs[:, :-1], self._rng)",
+        (f"{_PPO}test_masked_actions_are_never_drawn_and_have_no_gradient",),
+    ),
+    Mutant(
+        "on-policy: masks ignored in the loss",
+        "algorithms/on_policy.py",
+        "return outputs, self.distribution.evaluate(outputs[:, :-1], batch.actions, batch.masks)",
+        "return outputs, self.distribution.evaluate(outputs[:, :-1], batch.actions)",
+        (f"{_ON_POLICY}test_what_is_not_allowed_has_no_gradient",),
+    ),
+    Mutant(
+        "on-policy: a cut episode is worth the first observation of the next one",
+        "algorithms/on_policy.py",
+        "self._values(step.final_observations[cut])",
+        "self._values(step.observations[cut])",
+        (f"{_ON_POLICY}test_a_cut_episode_is_worth_its_own_last_observation",),
+    ),
+    Mutant(
+        "on-policy: an interruption forgets the value of the last observation",
+        "algorithms/on_policy.py",
+        "self._rollout.bootstraps[at, running] = self._values(self._last_observations[running])",
+        "self._rollout.bootstraps[at, running] = 0",
+        (f"{_PPO}test_interrupting_cuts_running_episodes_with_their_value",),
+    ),
+    Mutant(
+        "on-policy: shuffled twins are not shuffled",
+        "algorithms/on_policy.py",
+        "batch = batch._replace(advantages=batch.advantages[order], returns=batch.returns[order])",
+        "batch = batch._replace(advantages=batch.advantages, returns=batch.returns)",
+        (f"{_PPO}test_shuffled_credit_learns_nothing",),
+    ),
+    Mutant(
+        "rollout: an action leads to the observation that it was chosen on",
+        "algorithms/rollout.py",
+        "following = np.concatenate([self.values[1:], last_values[None]])",
+        "following = self.values.copy()",
+        _probes("ppo", "P3"),
+    ),
+    Mutant(
+        "rollout: values of cut episodes stay for the next rollout",
+        "algorithms/rollout.py",
+        "        self.bootstraps[:] = 0\n",
+        "",
+        (f"{_ON_POLICY}test_a_terminated_episode_is_worth_nothing_where_one_was_cut_before",),
+    ),
+    Mutant(
+        "rollout: lanes that only reset themselves are learned from",
+        "algorithms/rollout.py",
+        "return joined[self.valid.reshape(-1)] if self.has_invalid else joined",
+        "return joined",
+        (f"{_PPO}test_lanes_that_only_reset_themselves_are_not_learned_from",),
+    ),
+    Mutant(
+        "rollout: masks are not handed on",
+        "algorithms/rollout.py",
+        "masks=flat(self.masks) if self.has_masks else None",
+        "masks=None",
+        (f"{_ON_POLICY}test_an_action_is_learned_with_the_mask_that_it_was_chosen_with",),
+    ),
+    Mutant(
+        "GAE: carried over the end of an episode",
+        "algorithms/advantages.py",
+        "carry = np.where(ended, np.float32(0), np.float32(gamma * gae_lambda))",
+        "carry = np.full(ended.shape, np.float32(gamma * gae_lambda))",
+        (
+            *_probes("ppo", "P2", "P5"),
+            f"{_GAE}test_a_zero_reward_step_before_a_cut_gets_nothing_of_the_next_episode",
+        ),
+    ),
+    Mutant(
+        "GAE: the value is added, not taken off",
+        "algorithms/advantages.py",
+        "advantages: Floats = rewards + np.float32(gamma) * next_values - values",
+        "advantages: Floats = rewards + np.float32(gamma) * next_values + values",
+        (*_probes("ppo", "P1"), f"{_GAE}test_lambda_zero_is_the_td_error"),
+    ),
+    Mutant(
+        "scales: an observation that nothing is chosen on is taken in",
+        "algorithms/scaling.py",
+        "self._moments.update(observations if left_out is None else observations[~left_out])",
+        "self._moments.update(observations)",
+        (f"{_PPO}test_the_last_observation_before_a_reset_of_its_own_is_not_seen_by_the_scale",),
+    ),
+    Mutant(
+        "scales: the last observation of a cut episode is not scaled",
+        "algorithms/on_policy.py",
+        "            observations = self._observation_scaler.apply(observations)\n        return self.network.predict",
+        "            pass\n        return self.network.predict",
+        (f"{_ON_POLICY}test_the_last_observation_is_scaled_as_the_others",),
+    ),
+    Mutant(
+        "scales: the return goes on over the end of an episode",
+        "algorithms/scaling.py",
+        "self._returns[ended if valid is None else ended | ~valid] = 0",
+        "self._returns[np.zeros_like(ended) if valid is None else ~valid] = 0",
+        (f"{_LIVE}test_live_rewards_are_scaled_as_those_of_lanes",),
+    ),
+    Mutant(
+        "scales: the policy that is served does not scale",
+        "algorithms/network_policy.py",
+        "inputs = observations if self._normaliser is None else self._normaliser.apply(observations)",
+        "inputs = observations",
+        (f"{_POLICY}test_a_policy_scales_what_it_sees",),
+    ),
+    Mutant(
+        "live: a cut episode is worth nothing after its end",
+        "algorithms/rollout.py",
+        "last_observation=None if last.terminated else last.next_observation",
+        "last_observation=None if last.terminated or last.truncated else last.next_observation",
+        (f"{_LIVE}test_a_truncated_episode_is_worth_its_last_observation",),
+    ),
+    Mutant(
+        "live: actions of an earlier policy count in full",
+        "algorithms/on_policy.py",
+        "        weights[old] = np.exp(np.minimum(evaluation.log_probs - segment.log_probs[old], np.float32(0)))\n",
+        "",
+        (f"{_LIVE}test_an_action_in_flight_over_an_update_is_one_of_an_earlier_policy",),
+    ),
+    Mutant(
+        "live: an episode of the same name goes on after its end",
+        "algorithms/live_segments.py",
+        "            self._steps[episode, self._num_ended] = self._steps.pop((episode, None))\n",
+        "",
+        (f"{_LIVE}test_a_name_can_be_used_again_before_the_update",),
+    ),
+]
+
+VTRACE_MUTANTS = [
+    Mutant(
+        "V-trace: weights are not cut",
+        "algorithms/advantages.py",
+        "weights: Floats = np.minimum(ratios, np.float32(max_rho))",
+        "weights: Floats = ratios",
+        (f"{_GAE}test_vtrace_is_equation_one",),
+    ),
+    Mutant(
+        "V-trace: corrections are not weighted",
+        "algorithms/advantages.py",
+        "    corrections *= weights\n",
+        "",
+        (f"{_GAE}test_vtrace_is_equation_one",),
+    ),
+    Mutant(
+        "V-trace: traces are not cut",
+        "algorithms/advantages.py",
+        "np.float32(gamma) * np.minimum(ratios, np.float32(max_c))",
+        "np.float32(gamma)",
+        (f"{_GAE}test_vtrace_is_equation_one",),
+    ),
+    Mutant(
+        "V-trace: advantages look at the next value, not at its target",
+        "algorithms/advantages.py",
+        "    ahead[:-1] = np.where(ended[:-1], next_values[:-1], targets[1:])\n",
+        "",
+        (f"{_GAE}test_vtrace_advantages_look_at_the_next_target",),
+    ),
+    Mutant(
+        "V-trace: history's ratio upside down",
+        "algorithms/on_policy.py",
+        "(current - segment.log_probs)[:, None]",
+        "(segment.log_probs - current)[:, None]",
+        (f"{_A2C}test_history_is_weighted_by_how_likely_this_policy_is_to_act_so",),
+    ),
+    Mutant(
+        "V-trace: history counts in full",
+        "algorithms/on_policy.py",
+        "weights=corrected.weights[:, 0]",
+        "weights=None",
+        (f"{_A2C}test_history_is_weighted_by_how_likely_this_policy_is_to_act_so",),
+    ),
+    Mutant(
+        "V-trace: history's masks ignored",
+        "algorithms/on_policy.py",
+        "self.distribution.evaluate(outputs[:, :-1], segment.actions, segment.masks).log_probs.copy()",
+        "self.distribution.evaluate(outputs[:, :-1], segment.actions).log_probs.copy()",
+        (f"{_A2C}test_history_is_seen_through_the_masks_that_it_is_learned_through",),
+    ),
+    Mutant(
+        "V-trace: history's rewards are not scaled",
+        "algorithms/on_policy.py",
+        "rewards = self._reward_scaler.apply(rewards).astype(np.float32)",
+        "rewards = rewards.astype(np.float32)",
+        (f"{_A2C}test_historical_rewards_are_scaled_as_those_of_lanes",),
+    ),
+]
+
+A2C_MUTANTS = [
+    Mutant(
+        "A2C: sign of the advantage",
+        "algorithms/a2c.py",
+        "advantages * np.float32(-1 / size)",
+        "advantages * np.float32(1 / size)",
+        (*_probes("a2c", "P4"), _A2C_LOSS),
+    ),
+    Mutant(
+        "A2C: value coef 0",
+        "algorithms/a2c.py",
+        "np.multiply(errors, np.float32(2 * config.vf_coef / size), out=gradient[:, -1])",
+        "np.multiply(errors, np.float32(0), out=gradient[:, -1])",
+        (*_probes("a2c", "P1"), _A2C_LOSS),
+    ),
+    Mutant(
+        "A2C: sign of the entropy",
+        "algorithms/a2c.py",
+        "-config.ent_coef / size)",
+        "config.ent_coef / size)",
+        (_A2C_LOSS,),
+    ),
+    Mutant(
+        "A2C: policy detached",
+        "algorithms/a2c.py",
+        "gradient[:, :-1] = evaluation.gradient(",
+        "gradient[:, :-1] = 0 * evaluation.gradient(",
+        (*_probes("a2c", "P4"), _A2C_LOSS),
+    ),
+    Mutant(
+        "A2C: lr 0",
+        "algorithms/a2c.py",
+        "self._step(gradient, loss, value_at(config.learning_rate, self.progress))",
+        "self._step(gradient, loss, 0.0)",
+        _probes("a2c", "P1", "P4"),
+    ),
+    Mutant(
+        "A2C: the value learns advantages",
+        "algorithms/a2c.py",
+        "errors = outputs[:, -1] - batch.returns",
+        "errors = outputs[:, -1] - batch.advantages",
+        (*_probes("a2c", "P1"), _A2C_LOSS),
+    ),
+    Mutant(
+        "A2C: returns in the place of advantages",
+        "algorithms/a2c.py",
+        "        advantages = batch.advantages\n",
+        "        advantages = batch.returns\n",
+        (_A2C_LOSS,),
+    ),
+    Mutant(
+        "A2C: importance weights ignored",
+        "algorithms/a2c.py",
+        "        if batch.weights is not None:\n            advantages = advantages * batch.weights\n",
+        "",
+        (f"{_A2C}test_history_is_weighted_by_how_likely_this_policy_is_to_act_so",),
+    ),
+    Mutant(
+        "A2C: lambda0",
+        "algorithms/advantages.py",
+        "carry = np.where(ended, np.float32(0), np.float32(gamma * gae_lambda))",
+        "carry = np.zeros(ended.shape, dtype=np.float32)",
+        _probes("a2c", "P6"),
+    ),
+    Mutant(
+        "A2C: truncation taken for termination",
+        "algorithms/on_policy.py",
+        "cut = np.flatnonzero(step.truncated & ~step.terminated)",
+        "cut = np.flatnonzero(step.truncated & step.terminated)",
+        _probes("a2c", "P7"),
+    ),
+]
+
+_DISTRIBUTIONS = "tests/nn/test_distributions.py::"
+
+DISTRIBUTION_MUTANTS = [
+    Mutant(
+        "distributions: the width is left out of a density",
+        "nn/distributions.py",
+        "np.float32(-0.5) - sum_of_logs - constant",
+        "np.float32(-0.5) - constant",
+        (f"{_DISTRIBUTIONS}test_gaussian_is_that_of_torch",),
+    ),
+    Mutant(
+        "distributions: the first of several choices alone counts",
+        "nn/distributions.py",
+        "            self.log_probs += part.log_probs\n",
+        "",
+        (f"{_DISTRIBUTIONS}test_multi_categorical_is_the_product", f"{_LOSSES}[False-None-multi_discrete]"),
+    ),
+    Mutant(
+        "distributions: the entropy counts what is not allowed",
+        "nn/distributions.py",
+        "logits = np.where(self.masks, logits, _NEVER)",
+        "logits = np.where(self.masks, logits, np.float32(-1))",
+        (f"{_DISTRIBUTIONS}test_the_entropy_counts_what_is_allowed",),
+    ),
+    Mutant(
+        "policy: the state's value is taken for an action's",
+        "algorithms/network_policy.py",
+        'first = 1 if outputs == "duelling" else 0',
+        "first = 0",
+        (f"{_POLICY}test_one_observation_is_acted_on_as_in_a_batch[duelling]",),
+    ),
+    Mutant(
+        "policy: actions count from 0, whatever the space says",
+        "algorithms/network_policy.py",
+        "return best + self._start",
+        "return best",
+        (f"{_POLICY}test_one_observation_is_acted_on_as_in_a_batch",),
+    ),
+]
+
+ALL: list[Mutant] = [
+    *NOTES_MUTANTS,
+    *PPO_MUTANTS,
+    *VTRACE_MUTANTS,
+    *A2C_MUTANTS,
+    *DQN_MUTANTS,
+    *REPLAY_MUTANTS,
+    *SAC_MUTANTS,
+    *DISTRIBUTION_MUTANTS,
+]
+
+SAMPLE = ["lambda0", "DQN: terminated ignored", "SAC: no entropy in what comes next", "V-trace: weights are not cut"]
+"""Killed in each run of the tests."""
