@@ -152,6 +152,8 @@ def test_targets_loss_and_gradient_are_those_of_the_papers(name: str, masked: bo
 def test_a_long_pass_of_the_target_network_is_one_of_its_parts() -> None:
     """Targets of all gradient steps of an update are computed together, as the target network stays as it is."""
     algorithm = make()
+    algorithm.target.parameters[:] *= F(0.7)  # another network than the one that learns
+    algorithm.target.refresh()
     sample = random_sample(1500)
     repeated = np.random.default_rng(1).integers(1500, size=1500)
     sample = sample._replace(following=repeated, next_observations=sample.next_observations[repeated])
@@ -159,6 +161,8 @@ def test_a_long_pass_of_the_target_network_is_one_of_its_parts() -> None:
     for start in range(0, 1500, 8):
         part = sample.rows(slice(start, start + 8))
         np.testing.assert_allclose(algorithm._target_values(part), whole[start : start + 8], rtol=1e-4, atol=1e-6)
+    expected = algorithm.target.predict(sample.next_observations)
+    np.testing.assert_allclose(whole, expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("at_once", [8, 32, 8192])

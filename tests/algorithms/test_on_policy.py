@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from learnloop.algorithms.a2c import A2C, A2CConfig
-from learnloop.algorithms.rollout import Batch
-from learnloop.core.spaces import MultiDiscrete
+from learnloop.algorithms.building import build_algorithm, configure
+from learnloop.algorithms.on_policy import OnPolicyAlgorithm
+from learnloop.algorithms.rollout import Batch, Segment
+from learnloop.core.spaces import Discrete, MultiDiscrete
 from tests.algorithms.steps import drive, lane_step, spaces
 
 F = np.float32
@@ -125,3 +127,72 @@ def test_a_gradient_forgets_the_one_before() -> None:
     twin.forward(observations)
     twin.backward(gradient)
     np.testing.assert_allclose(twin.gradients, first, rtol=1e-5, atol=1e-7)
+
+
+def far_from_uniform(algorithm: OnPolicyAlgorithm) -> None:
+    """Moves the parameters to where probabilities differ: a fresh policy is uniform, and its entropy has no slope."""
+    algorithm.network.parameters[:] += np.random.default_rng(7).normal(0, 0.5, algorithm.network.parameters.size)
+
+
+def batch_of(algorithm: OnPolicyAlgorithm, count: int = 64) -> Batch:
+    """What the policy does of itself, with random advantages and returns."""
+    rng = np.random.default_rng(8)
+    observations = rng.standard_normal((count, 3)).astype(F)
+    outputs = algorithm.network.predict(observations).copy()
+    actions, log_probs = algorithm.distribution.sample(outputs[:, :-1], rng)
+    advantages, returns = rng.standard_normal((2, count)).astype(F)
+    return Batch(observations, actions, log_probs, outputs[:, -1], advantages, returns, None, None)
+
+
+@pytest.mark.parametrize("name", ["a2c", "ppo"])
+def test_entropy_is_paid_for(name: str) -> None:
+    """Where no action is better than another, the policy becomes more random."""
+    config = configure(name, {"n_steps": 64, "net_arch": (16,), "ent_coef": 0.1, "learning_rate": 1e-3, "vf_coef": 0})
+    algorithm = build_algorithm(config, spaces(3, Discrete(n=4)), num_lanes=1)
+    assert isinstance(algorithm, OnPolicyAlgorithm)
+    far_from_uniform(algorithm)
+    batch = batch_of(algorithm)._replace(advantages=np.zeros(64, dtype=F))
+    entropies = []
+    for _ in range(3):
+        entropies.append(float(algorithm._evaluate(batch)[1].entropies.mean()))
+        algorithm._update(batch)
+    assert entropies[0] < 0.9 * np.log(4)
+    assert entropies[0] < entropies[1] < entropies[2]
+
+
+@pytest.mark.parametrize("name", ["a2c", "ppo"])
+def test_a_weight_is_that_of_an_advantage(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S2.2: an action of another policy counts by its importance weight, and its value does in full."""
+    options = {"n_steps": 64, "net_arch": (16,), "normalize_advantage": False}
+    algorithm = build_algorithm(configure(name, options), spaces(3, Discrete(n=4)), num_lanes=1)
+    assert isinstance(algorithm, OnPolicyAlgorithm)
+    far_from_uniform(algorithm)
+    batch = batch_of(algorithm)
+    weights = np.linspace(0, 1, 64, dtype=F)
+    seen: list[np.ndarray] = []
+    monkeypatch.setattr(algorithm, "_step", lambda gradient, *_: seen.append(gradient.copy()))
+    algorithm._update(batch._replace(weights=weights))
+    weighted, seen[:] = seen[0], []
+    algorithm._update(batch._replace(advantages=batch.advantages * weights))
+    np.testing.assert_allclose(weighted, seen[0], rtol=1e-5, atol=1e-8)
+    seen.clear()
+    algorithm._update(batch)
+    assert np.abs(weighted - seen[0]).max() > 1e-3
+
+
+def test_history_is_weighed_over_what_was_allowed() -> None:
+    """S2.2: what this policy would have done in the place of the other one, it would have done under the same mask."""
+    algorithm = A2C(A2CConfig(net_arch=(16,), gamma=0.0), spaces(3, Discrete(n=4)), num_lanes=1)
+    far_from_uniform(algorithm)
+    rng = np.random.default_rng(9)
+    observations = rng.standard_normal((30, 3)).astype(F)
+    masks = np.tile([True, False, True, False], (30, 1))
+    actions = rng.choice([0, 2], 30)
+    log_probs = np.full(30, np.log(0.5), dtype=F)
+    rewards = np.zeros(30, dtype=F)
+    batch = algorithm._historical_batch(Segment(observations, actions, masks, log_probs, rewards, None))
+    policy = algorithm.policy()
+    chances = [policy.probabilities(row, masks[0])[action] for row, action in zip(observations, actions, strict=True)]
+    np.testing.assert_allclose(batch.weights, np.minimum(np.array(chances) / 0.5, 1), rtol=1e-4)
+    np.testing.assert_allclose(batch.log_probs, np.log(chances), rtol=1e-4)
+    np.testing.assert_array_equal(batch.masks, masks)

@@ -112,3 +112,15 @@ def test_nothing_to_draw() -> None:
         SumTree(3).draw(np.array([0.5]))
     with pytest.raises(UsageError, match="capacity 0"):
         SumTree(0)
+
+
+@pytest.mark.parametrize("capacity", [1, 17, 257])
+def test_sums_follow_each_change(capacity: int) -> None:
+    """Asked after each change, not only once: what was summed before does not stay in the sums."""
+    rng = np.random.default_rng(capacity)
+    tree, known = SumTree(capacity), np.zeros(capacity)
+    for _ in range(50):
+        rows = rng.integers(capacity, size=3)
+        known[rows] = priorities = rng.random(3)
+        tree.set(rows, priorities)
+        assert tree.total == pytest.approx(known.sum(), rel=1e-12)

@@ -7,6 +7,7 @@ from tests.nightly.mutation import Mutant
 
 _PPO = "tests/algorithms/test_ppo.py::"
 _ON_POLICY = "tests/algorithms/test_on_policy.py::"
+_SCALING = "tests/algorithms/test_scaling.py::"
 _A2C = "tests/algorithms/test_a2c.py::"
 _GAE = "tests/algorithms/test_advantages.py::"
 _LIVE = "tests/algorithms/test_live_episodes.py::"
@@ -158,6 +159,13 @@ PPO_MUTANTS = [
         (_LOSS,),
     ),
     Mutant(
+        "PPO: sign of the entropy",
+        "algorithms/ppo.py",
+        "evaluation.gradient(pull, -config.ent_coef / size)",
+        "evaluation.gradient(pull, config.ent_coef / size)",
+        (f"{_ON_POLICY}test_entropy_is_paid_for[ppo]",),
+    ),
+    Mutant(
         "PPO: advantages not centred",
         "algorithms/ppo.py",
         "centred: Floats = advantages - advantages.sum() / np.float32(size)",
@@ -176,7 +184,7 @@ PPO_MUTANTS = [
         "algorithms/ppo.py",
         "        if batch.weights is not None:\n            advantages = advantages * batch.weights\n",
         "",
-        (f"{_LOSSES}[True-None-discrete]",),
+        (f"{_ON_POLICY}test_a_weight_is_that_of_an_advantage[ppo]", f"{_LOSSES}[True-None-discrete]"),
     ),
     Mutant(
         "PPO: an epoch leaves out the last minibatch",
@@ -267,10 +275,7 @@ PPO_MUTANTS = [
         "algorithms/advantages.py",
         "carry = np.where(ended, np.float32(0), np.float32(gamma * gae_lambda))",
         "carry = np.full(ended.shape, np.float32(gamma * gae_lambda))",
-        (
-            *_probes("ppo", "P2", "P5"),
-            f"{_GAE}test_a_zero_reward_step_before_a_cut_gets_nothing_of_the_next_episode",
-        ),
+        (f"{_GAE}test_a_zero_reward_step_before_a_cut_gets_nothing_of_the_next_episode",),
     ),
     Mutant(
         "GAE: the value is added, not taken off",
@@ -298,6 +303,20 @@ PPO_MUTANTS = [
         "algorithms/scaling.py",
         "self._returns[ended if valid is None else ended | ~valid] = 0",
         "self._returns[np.zeros_like(ended) if valid is None else ~valid] = 0",
+        (f"{_SCALING}test_returns_end_with_their_episodes",),
+    ),
+    Mutant(
+        "scales: the return of a lane goes on while it resets itself",
+        "algorithms/scaling.py",
+        "self._returns[ended if valid is None else ended | ~valid] = 0",
+        "self._returns[ended] = 0",
+        (f"{_SCALING}test_returns_end_with_their_episodes",),
+    ),
+    Mutant(
+        "scales: the return of a live episode goes on over its end",
+        "algorithms/scaling.py",
+        "        if not ended:\n            self._live[episode] = total\n",
+        "        self._live[episode] = total\n",
         (f"{_LIVE}test_live_rewards_are_scaled_as_those_of_lanes",),
     ),
     Mutant(
@@ -378,7 +397,7 @@ VTRACE_MUTANTS = [
         "algorithms/on_policy.py",
         "self.distribution.evaluate(outputs[:, :-1], segment.actions, segment.masks).log_probs.copy()",
         "self.distribution.evaluate(outputs[:, :-1], segment.actions).log_probs.copy()",
-        (f"{_A2C}test_history_is_seen_through_the_masks_that_it_is_learned_through",),
+        (f"{_ON_POLICY}test_history_is_weighed_over_what_was_allowed",),
     ),
     Mutant(
         "V-trace: history's rewards are not scaled",
@@ -409,7 +428,7 @@ A2C_MUTANTS = [
         "algorithms/a2c.py",
         "-config.ent_coef / size)",
         "config.ent_coef / size)",
-        (_A2C_LOSS,),
+        (f"{_ON_POLICY}test_entropy_is_paid_for[a2c]",),
     ),
     Mutant(
         "A2C: policy detached",
@@ -444,7 +463,7 @@ A2C_MUTANTS = [
         "algorithms/a2c.py",
         "        if batch.weights is not None:\n            advantages = advantages * batch.weights\n",
         "",
-        (f"{_A2C}test_history_is_weighted_by_how_likely_this_policy_is_to_act_so",),
+        (f"{_ON_POLICY}test_a_weight_is_that_of_an_advantage[a2c]",),
     ),
     Mutant(
         "A2C: lambda0",

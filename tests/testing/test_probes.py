@@ -25,6 +25,8 @@ V: dict[str, Callable[[float], float]] = {
     "P6": lambda o: 1.0 if o == 1 else 0.5,
     "P7": lambda o: 2.0,
     "P8": lambda o: -0.2,
+    "P9": lambda o: 0.0,
+    "P10": lambda o: 1.0,
 }
 """V of a greedy policy at gamma .5."""
 Q: dict[str, Callable[[float], list[float]]] = {
@@ -36,12 +38,14 @@ Q: dict[str, Callable[[float], list[float]]] = {
     "P6": lambda o: [-0.5, 0.5] if o == 0 else [o, o],
     "P7": lambda o: [2.0],
     "P8": lambda o: [-1.0, -0.2],
+    "P9": lambda o: [0.0, 0.0],
+    "P10": lambda o: [-o, o],
 }
 
 
 def actor_critic(name: str, value: Callable[[float], float] | None = None, best: float = 0.98) -> Judged:
     def probabilities(observation: Any) -> list[float]:
-        right = 1 if name != "P5" or observation[0] > 0 else 0
+        right = 1 if name not in ("P5", "P10") or observation[0] > 0 else 0
         return [best if action == right else 1 - best for action in range(2)]
 
     says = value or V[name]
@@ -75,6 +79,8 @@ ACTOR_CRITIC_MUTANTS: dict[str, tuple[str, Judged]] = {
     "end ignored": ("P1", actor_critic("P1", lambda o: 2.0)),
     "entropy too strong": ("P4", actor_critic("P4", lambda o: 0.0, best=0.6)),
     "diverged": ("P1", actor_critic("P1", lambda o: math.nan)),
+    "learned from noise": ("P9", actor_critic("P9", lambda o: 0.4 * o)),
+    "lost in the noise": ("P10", actor_critic("P10", best=0.8)),
 }
 
 
@@ -251,5 +257,22 @@ def test_every_probe_is_refused_by_what_learned_nothing() -> None:
     )
     for name in PROBES:
         for family in ("actor-critic", "q"):
+            if name == "P9":  # there is nothing to be learned in it
+                check_probe(name, family, nothing)
+                continue
             with pytest.raises(ProbeError):
                 check_probe(name, family, nothing)
+
+
+def test_what_is_said_in_noise_is_averaged_over_it() -> None:
+    """Each observation of P10 holds the signal first; an answer that leans on one noise is wrong only where it does."""
+    shown: list[Any] = []
+
+    def value(observation: Any) -> float:
+        shown.append(observation)
+        return 1.0 + 0.5 * float(observation[7])
+
+    check_probe("P10", "actor-critic", Judged(value, actor_critic("P10").action_probabilities))
+    assert {each.shape for each in shown} == {(31,)}
+    assert {float(each[0]) for each in shown} == {-1.0, 1.0}
+    assert len({float(each[7]) for each in shown}) > 30
