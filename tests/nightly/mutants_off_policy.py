@@ -401,7 +401,7 @@ SAC_MUTANTS = [
         "algorithms/sac_discrete.py",
         "bracket = values - np.float32(ent_coef) * self.log_chances",
         "bracket = values",
-        (*_sac("discrete", "P3"), f"{_CRITIC}[discrete-False]"),
+        (*_sac("discrete", "P6"), f"{_CRITIC}[discrete-False]"),
     ),
     Mutant(
         "SAC: the lesser critic is not looked for",
