@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from learnloop.evaluation import OutcomeTable, VerificationOptions, verify_learning
     from learnloop.loop import Loop, OpenEpisode, ProofResult, Workspace
     from learnloop.loop.env_evaluation import load_policy
+    from learnloop.loop.extensions import extensions, register
     from learnloop.loop.training import Run, open_run, resume, train
 
 __version__ = "0.1.0"
@@ -31,8 +32,10 @@ _HOMES = {
     "VerificationOptions": "learnloop.evaluation",
     "Workspace": "learnloop.loop",
     "Run": "learnloop.loop.training",
+    "extensions": "learnloop.loop.extensions",
     "load_policy": "learnloop.loop.env_evaluation",
     "open_run": "learnloop.loop.training",
+    "register": "learnloop.loop.extensions",
     "resume": "learnloop.loop.training",
     "train": "learnloop.loop.training",
     "verify_learning": "learnloop.evaluation",
@@ -49,8 +52,10 @@ __all__ = [
     "VerificationOptions",
     "Workspace",
     "__version__",
+    "extensions",
     "load_policy",
     "open_run",
+    "register",
     "resume",
     "train",
     "verify_learning",

@@ -123,7 +123,7 @@ NOTES_MUTANTS = [
         "        network.backward(gradient)\n",
         "        before = network.gradients.copy()\n        network.backward(gradient)\n"
         "        network.gradients[:] += before\n",
-        (f"{_ON_POLICY}test_a_gradient_forgets_the_one_before",),
+        (*_probes("ppo", "P1", "P6"), f"{_ON_POLICY}test_a_gradient_forgets_the_one_before"),
     ),
     Mutant(
         "lambda0",
@@ -532,5 +532,10 @@ ALL: list[Mutant] = [
     *DISTRIBUTION_MUTANTS,
 ]
 
-SAMPLE = ["lambda0", "DQN: terminated ignored", "SAC: no entropy in what comes next", "V-trace: weights are not cut"]
+SAMPLE = [
+    "lambda0",
+    "DQN: sign of Huber's slope",
+    "SAC: the actor follows the wrong critic",
+    "V-trace: weights are not cut",
+]
 """Killed in each run of the tests."""

@@ -21,6 +21,7 @@ from learnloop.algorithms.ppo import PPO, PPOConfig
 from learnloop.algorithms.sac import SAC, SACConfig
 from learnloop.algorithms.uniform import Random, RandomConfig
 from learnloop.core.errors import UsageError, one_of
+from learnloop.core.extensions import POINTS
 from learnloop.core.spaces import Spaces
 from learnloop.nn.network import Network
 
@@ -62,6 +63,11 @@ ALIASES: Mapping[str, str] = {
 """Other names of options, of the documents that describe this loop and of other libraries. Nothing inside uses them."""
 
 
+def all_algorithms() -> list[str]:
+    """Returns the names of all sequential algorithms: learnloop's own, and those that were added."""
+    return sorted({*ALGORITHMS, *POINTS["algorithm"].names()})
+
+
 def configure(name: str, options: Mapping[str, Any]) -> AlgorithmConfig:
     """Returns the config of the algorithm called ``name``.
 
@@ -85,10 +91,38 @@ def find_algorithm(name: str) -> _Entry:
         UsageError: there is none; the nearest names are told.
     """
     given: object = name
-    entry = ALGORITHMS.get(name) if isinstance(given, str) else None
-    if entry is None:
-        raise UsageError(f"no algorithm is called {name!r}{nearest(name, ALGORITHMS)}; known are {one_of(ALGORITHMS)}")
-    return entry
+    if isinstance(given, str):
+        if name in ALGORITHMS:
+            return ALGORITHMS[name]
+        added = POINTS["algorithm"].find(name)
+        if added is not None:
+            return entry_of(name, added)
+    known = all_algorithms()
+    raise UsageError(f"no algorithm is called {name!r}{nearest(name, known)}; known are {one_of(known, 20)}")
+
+
+def entry_of(name: str, value: object) -> _Entry:
+    """Returns the classes of an algorithm that was added.
+
+    Args:
+        name: under which it was.
+        value: a class with ``config_type``, a subclass of ``AlgorithmConfig`` whose tag is ``name``.
+
+    Raises:
+        UsageError: it is no such class.
+    """
+    wanted = (
+        f"a subclass of learnloop.algorithms.Algorithm with config_type, whose config and itself have the tag {name!r}"
+    )
+    if not isinstance(value, type) or not issubclass(value, Algorithm):
+        raise UsageError(f"the algorithm {name!r} is {value!r}; needed is {wanted}")
+    config: object = getattr(value, "config_type", None)
+    if not isinstance(config, type) or not issubclass(config, AlgorithmConfig):
+        raise UsageError(f"the algorithm {name!r} has config_type {config!r}; needed is {wanted}")
+    tags = (config.__struct_config__.tag, getattr(value, "tag", None))
+    if tags != (name, name):
+        raise UsageError(f"the algorithm {name!r} has the tags {tags} (config, class); needed is {wanted}")
+    return _Entry(config, value)
 
 
 def build_algorithm(
@@ -106,10 +140,11 @@ def build_algorithm(
     Raises:
         UsageError: the config does not fit the spaces, or contradicts the number of lanes.
     """
-    for entry in ALGORITHMS.values():
-        if type(config) is entry.config:
-            return entry.algorithm(config, spaces, num_lanes=num_lanes, seed=seed, **networks)
-    raise UsageError(f"{type(config).__name__} is the config of no sequential algorithm")
+    tag = type(config).__struct_config__.tag
+    entry = find_algorithm(tag) if isinstance(tag, str) and tag in all_algorithms() else None
+    if entry is None or type(config) is not entry.config:
+        raise UsageError(f"{type(config).__name__} is the config of no sequential algorithm")
+    return entry.algorithm(config, spaces, num_lanes=num_lanes, seed=seed, **networks)
 
 
 def tag_of(config: AlgorithmConfig) -> str:

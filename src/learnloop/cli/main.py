@@ -36,6 +36,7 @@ COMMANDS: Mapping[str, Entry] = {
     "traces": Entry("learnloop.cli.traces:traces", "Import, list, show and export what agents did."),
     "train": Entry("learnloop.cli.train:train", "Train a policy in an environment, and register it if it learned."),
     "probe": Entry("learnloop.cli.probe:probe", "Train an algorithm where what it must learn is known, and judge it."),
+    "extensions": Entry("learnloop.cli.extensions:extensions", "List what can be used by name, plug-ins included."),
     "policy": Entry("learnloop.cli.policy:policy", "List, show, alias and export policies; remove old versions."),
     "eval": Entry("learnloop.cli.policy:evaluate", "Compare a policy with a baseline on held-out tasks."),
     "db": Entry("learnloop.cli.db:db", "Upgrade, back up and restore the database."),

@@ -75,6 +75,8 @@ class Text(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """A text, seen through its words and parts of words, hashed into ``num_buckets`` numbers."""
 
     num_buckets: int = 256
+    encoder: str | None = None
+    """The name of an encoder that was added, which gives ``num_buckets`` numbers in the place of hashing."""
 
     def __post_init__(self) -> None:
         """Refuses an empty space."""

@@ -6,7 +6,7 @@ from learnloop.envs.goal_simulator import GoalSimulator, WorldAction
 from learnloop.envs.goal_task import Goal, GoalExecutor, GoalRewards, GoalTask, Outcome
 from learnloop.envs.prompt_mutation import PromptMutationSimulator
 from learnloop.envs.registry import ALIASES, register_envs, resolve_env
-from learnloop.envs.spaces import ActionEdge, from_gymnasium
+from learnloop.envs.spaces import ActionEdge, EncodedText, from_gymnasium
 from learnloop.envs.streams import AnyEnv, EnvStream, Vectorization, make_stream
 from learnloop.envs.tool_use import ToolUse, ToolWorld
 
@@ -14,6 +14,7 @@ __all__ = [
     "ALIASES",
     "ActionEdge",
     "AnyEnv",
+    "EncodedText",
     "EnvStream",
     "Episode",
     "Goal",

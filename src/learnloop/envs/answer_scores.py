@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from learnloop.core.errors import RewardError, UsageError, one_of
+from learnloop.core.extensions import POINTS
 
 Task = Mapping[str, Any]
 Score = Callable[[str, Task], Any]
@@ -39,24 +40,32 @@ BUILT_IN: Mapping[str, Score] = {"exact_match": exact_match, "contains": contain
 
 
 def find_score(name: str) -> Score:
-    """Returns the score called ``name``: a built-in one, or ``module:function``.
+    """Returns the score called ``name``: a built-in one, one that was added by name, or ``module:function``.
 
     Raises:
         UsageError: there is none; what can be given is said.
     """
     if name in BUILT_IN:
         return BUILT_IN[name]
+    added = POINTS["reward"].find(name)
+    if added is not None:
+        return _checked(name, added, "it")
     module, colon, function = name.partition(":")
     if not colon or not module or not function or module.startswith("."):
-        raise UsageError(f"reward is {name!r}; give {one_of(BUILT_IN)}, or 'module:function' for one of your own")
+        known = [*BUILT_IN, *POINTS["reward"].names()]
+        raise UsageError(f"reward is {name!r}; give {one_of(known)}, or 'module:function' for one of your own")
     try:
         found = getattr(importlib.import_module(module), function, None)
     except Exception as error:  # whatever a module of the caller's raises
         raise UsageError(
             f"the module of the reward {name!r} cannot be imported; it raised {type(error).__name__}: {error}"
         ) from error
+    return _checked(name, found, f"{function!r} of {module}")
+
+
+def _checked(name: str, found: object, what: str) -> Score:
     if not callable(found):
-        raise UsageError(f"the reward {name!r} is no function: {module} has {found!r} under the name {function!r}")
+        raise UsageError(f"the reward {name!r} is no function: {what} is {found!r}")
     score: Score = found
     return score
 

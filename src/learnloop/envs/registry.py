@@ -14,10 +14,13 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from learnloop.core.errors import LearnloopError, NotFoundError, UsageError, one_of
+from learnloop.core.extensions import POINTS
 from learnloop.envs.masks import with_masks
 from learnloop.envs.probes import REGISTERED as PROBES
 
 NAMESPACE = "learnloop"
+ADDED = "plugin/"
+"""The namespace of environments that were added by name."""
 ALIASES = {
     "acrobot": "Acrobot-v1",
     "bipedalwalker": "BipedalWalker-v3",
@@ -92,10 +95,33 @@ def resolve_env(name: str) -> str:
     module, colon, registered = env_id.rpartition(":")  # gymnasium's form "module:id", which registers by its import
     if colon:
         _import(module, name)
+    if not colon and registered not in gymnasium.registry and (added := added_env(registered)) is not None:
+        return resolve_env(added)
     spec = gymnasium.registry.get(registered)
     if spec is None:
         raise NotFoundError(f"there is no environment {name!r}; {_suggestion(name)}")
     _load(spec)
+    return env_id
+
+
+def added_env(name: str) -> str | None:
+    """Returns the id of an environment that was added as ``name``, or None where none was.
+
+    Raises:
+        UsageError: it is neither an id nor callable, or its package cannot be imported.
+    """
+    plain = name.removeprefix(ADDED)
+    target = POINTS["environment"].find(plain)
+    if target is None or isinstance(target, str):
+        return target
+    if not callable(target):
+        raise UsageError(
+            f"the environment {plain!r} is {target!r}; the id of a gymnasium environment, or what makes one when it is "
+            "called, is needed"
+        )
+    env_id = f"{ADDED}{plain}"
+    if env_id not in gymnasium.registry:
+        gymnasium.register(env_id, entry_point=cast(Any, target))
     return env_id
 
 
@@ -120,7 +146,7 @@ def _told(error: Exception) -> str:
 
 
 def _suggestion(name: str) -> str:
-    known = {each.lower(): each for each in [*ALIASES, *gymnasium.registry]}
+    known = {each.lower(): each for each in [*ALIASES, *POINTS["environment"].names(), *gymnasium.registry]}
     short = {key.rpartition("/")[2]: value for key, value in known.items()}
     near = difflib.get_close_matches(name.lower(), [*known, *short], n=6, cutoff=0.6)
     names = dict.fromkeys(known.get(each) or short[each] for each in near)

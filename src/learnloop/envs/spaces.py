@@ -22,11 +22,29 @@ from learnloop.core.spaces import (
     Text,
     Tuple,
 )
+from learnloop.nn.text_encoders import find_encoder
 
 if TYPE_CHECKING:
     from learnloop.core.stepping import Actions
 
 Space = gymnasium.Space[Any]
+
+
+class EncodedText(gymnasium.spaces.Text):
+    """Texts that an encoder turns into numbers, which was added by name.
+
+    Attributes:
+        encoder: its name.
+    """
+
+    def __init__(self, encoder: str, max_length: int = 100_000, **options: Any) -> None:
+        """Takes the encoder's name, and what ``gymnasium.spaces.Text`` takes."""
+        super().__init__(max_length, min_length=0, **options)
+        self.encoder = encoder
+
+    def contains(self, x: Any) -> bool:
+        """Returns whether ``x`` is a text: all letters are allowed."""
+        return isinstance(x, str) and len(x) <= self.max_length
 
 
 def from_gymnasium(observation_space: Space, action_space: Space) -> Spaces:
@@ -48,6 +66,8 @@ def _observation(space: Space, name: str) -> ObservationSpace:
             return MultiDiscrete(nvec=tuple(int(n) for n in space.nvec.reshape(-1)))
         case gymnasium.spaces.MultiBinary():
             return MultiBinary(n=int(np.prod(space.shape)))
+        case EncodedText():
+            return Text(num_buckets=find_encoder(space.encoder).size, encoder=space.encoder)
         case gymnasium.spaces.Text():
             return Text()
         case gymnasium.spaces.Dict():

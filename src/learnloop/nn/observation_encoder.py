@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop.core.errors import ContextError, one_of
+from learnloop.core.errors import ContextError, UsageError, one_of
 from learnloop.core.spaces import (
     Box,
     Dict,
@@ -24,6 +24,7 @@ from learnloop.core.spaces import (
     Text,
     Tuple,
 )
+from learnloop.nn.text_encoders import find_encoder
 
 Floats = NDArray[np.float32]
 
@@ -294,6 +295,38 @@ class _TextLeaf(_Node):
             self.put(value, row)
 
 
+class _EncodedTextLeaf(_Node):
+    """A text as an encoder that was added sees it."""
+
+    def __init__(self, space: Text, name: str, first: int) -> None:
+        self.name, self.first, self.stop = name, first, first + space.num_buckets
+        self._encoder = find_encoder(space.encoder or "")
+        self._label = space.encoder
+        if self._encoder.size != space.num_buckets:
+            raise UsageError(
+                f"the encoder {space.encoder!r} gives {self._encoder.size} numbers and {name} has room for "
+                f"{space.num_buckets}; another version of it was used"
+            )
+
+    def put(self, value: Any, row: Floats) -> None:
+        if not isinstance(value, str):
+            self.refuse(value, "text")
+        self.put_batch([value], row[None])
+
+    def put_batch(self, values: Any, rows: Floats) -> None:
+        if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray) or len(values) != len(rows):
+            self.refuse(values, f"a sequence of {len(rows)} texts")
+        if not all(isinstance(value, str) for value in values):
+            self.refuse(values, "text")
+        found = np.asarray(self._encoder.encode([str(value) for value in values]), dtype=np.float32)
+        if found.shape != (len(rows), self.stop - self.first) or not np.isfinite(found).all():
+            raise ContextError(
+                f"the encoder {self._label!r} gave an array of shape {found.shape} for {len(rows)} texts; "
+                f"{(len(rows), self.stop - self.first)} finite numbers are needed"
+            )
+        rows[:, self.first : self.stop] = found
+
+
 def _parts(text: str) -> list[str]:
     """Returns the words, and the three-letter parts of the text with single spaces around and between its words."""
     spaced = f" {' '.join(text.split())} "
@@ -353,7 +386,7 @@ def _node(space: ObservationSpace, name: str, first: int) -> _Node:
         case MultiBinary():
             return _SwitchLeaf(space, name, first)
         case Text():
-            return _TextLeaf(space, name, first)
+            return (_TextLeaf if space.encoder is None else _EncodedTextLeaf)(space, name, first)
         case Dict():
             return _Branch(sorted(space.spaces.items()), True, name, first)
         case Tuple():

@@ -146,8 +146,8 @@ def make_options(
 
 def _check_kind(algorithm: str, dataset: Dataset | None, budget: _Budget, n_envs: int | None) -> None:
     """Refuses a data set for an algorithm that acts, none for one that does not, and what does not go with it."""
+    is_offline = find_algorithm(algorithm).algorithm.is_offline
     offline = [name for name, entry in ALGORITHMS.items() if entry.algorithm.is_offline]
-    is_offline = algorithm in offline
     if is_offline and dataset is None:
         raise UsageError(
             f"{algorithm} learns from logged episodes; give a file of them (--trace-file, trace_file=) or a data set "

@@ -16,9 +16,10 @@ from learnloop.algorithms.network_policy import NetworkPolicy
 from learnloop.core.clock import now
 from learnloop.core.datasets import Dataset
 from learnloop.core.errors import ConflictError, CorruptError, NotFoundError, UsageError, one_of
+from learnloop.core.extensions import POINTS
 from learnloop.core.ids import new_id
 from learnloop.core.seeding import derive_seed
-from learnloop.envs.registry import evaluation_env
+from learnloop.envs.registry import ADDED, evaluation_env
 from learnloop.evaluation.returns import Returns, evaluate_returns
 from learnloop.evaluation.seeds import SeedStatistics, summarise_seeds
 from learnloop.training.dataset_files import DATASET_FILE, write_dataset
@@ -374,9 +375,15 @@ def _train_held(
 def _train_tasks(
     tasks: Sequence[SeedTask], env: Any, jobs: int | None, on_progress: Callable[[Progress], None] | None
 ) -> list[SeedResult]:
-    if env is not None or len(tasks) == 1:
+    if env is not None or len(tasks) == 1 or _is_of_this_process(tasks[0].options):
         return [train_seed(task, env=env, on_progress=on_progress) for task in tasks]
     return _in_processes(tasks, jobs or os.cpu_count() or 1, on_progress)
+
+
+def _is_of_this_process(options: TrainingOptions) -> bool:
+    """Returns whether another process would not find the algorithm or the environment: they were registered here."""
+    env = "" if options.env is None else options.env.removeprefix(ADDED)
+    return POINTS["algorithm"].is_local(options.algorithm) or POINTS["environment"].is_local(env)
 
 
 def _in_processes(
