@@ -9,13 +9,13 @@ import pytest
 from learnloop.core.records import Verdict
 from learnloop.training.options import make_options
 from learnloop.training.runs import start_run
-from tests.training.tool_use_runs import LEARNED, OPTIONS, learned_share
+from tests.training.tool_use_runs import ALGORITHMS, LEARNED, learned_share
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600)]
 
 
 @pytest.mark.parametrize("world_seed", [0, 1, 2])
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_tool_use(name: str, world_seed: int, capsys: pytest.CaptureFixture[str]) -> None:
     """At least 90 % of the optimum, 5 of 5 seeds; a bandit has at most 29 % of it."""
     shares = [learned_share(name, seed, world_seed) for seed in range(5)]

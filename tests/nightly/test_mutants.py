@@ -9,14 +9,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.nightly.conftest import MUTANT
 from tests.nightly.mutants import ALL, SAMPLE
 from tests.nightly.mutation import TESTS_FAILED, Mutant, Outcome, copy_package, mutated, run_tests, seed, survived
 
-NIGHTLY = [mutant for mutant in ALL if mutant.name not in SAMPLE]
 SEEN = [mutant for mutant in ALL if mutant.name in SAMPLE]
 
 
@@ -42,8 +43,8 @@ def test_no_two_are_the_same() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", SEEN, ids=lambda mutant: mutant.name)
-def test_a_few_are_killed(mutant: Mutant, tmp_path: Path) -> None:
-    kill(mutant, tmp_path)
+def test_a_few_are_killed(mutant: Mutant, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+    record(mutant, kill(mutant, tmp_path), record_property)
 
 
 @pytest.mark.slow
@@ -68,9 +69,12 @@ def test_without_a_bug_no_test_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("mutant", NIGHTLY, ids=lambda mutant: mutant.name)
-def test_it_is_killed(mutant: Mutant, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    outcome = kill(mutant, tmp_path)
+@pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
+def test_it_is_killed(mutant: Mutant, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+    record(mutant, kill(mutant, tmp_path), record_property)
+
+
+def record(mutant: Mutant, outcome: Outcome, record_property: Callable[[str, object], None]) -> None:
+    """Adds a line to the table."""
     killers = ", ".join(killer.partition("::")[2] for killer in mutant.killers)
-    with capsys.disabled():
-        print(f"\n{mutant.name} | {mutant.file} | {killers} | {outcome.seconds:.1f} s")  # noqa: T201 - the table
+    record_property(MUTANT, f"{mutant.name} | {mutant.file} | {killers} | {outcome.seconds:.1f} s")

@@ -152,7 +152,9 @@ def test_a_class_that_can_be_imported_is_found_by_workers() -> None:
         assert AsynchronousTrainer(options, 0, env=env).run().num_updates == 60
 
 
-@pytest.mark.parametrize("env", [lambda: Faulty(), gymnasium.make("CartPole-v1"), Faulty().render], ids=repr)
+@pytest.mark.parametrize(
+    "env", [lambda: Faulty(), gymnasium.make("CartPole-v1"), Faulty().render], ids=["lambda", "object", "method"]
+)
 def test_what_workers_cannot_make_again_is_refused(env: Any) -> None:
     with nothing_left(), pytest.raises(UsageError, match="module:Id"):
         AsynchronousTrainer(small("its description", n_envs=1), 0, env=env)

@@ -10,7 +10,7 @@ import pytest
 from learnloop.algorithms import ContextualBandit, build_config, draw
 from learnloop.core.protocols import Context
 from learnloop.envs.tool_use import BANDIT_SHARE, ToolUse
-from tests.training.tool_use_runs import LEARNED, NUM_EPISODES, OPTIONS, learned_share
+from tests.training.tool_use_runs import ALGORITHMS, LEARNED, NUM_EPISODES, learned_share
 
 
 def context_of(env: ToolUse, observation: Any, info: dict[str, Any]) -> Context:
@@ -44,7 +44,7 @@ def bandit_share(name: str, seed: int, num_decisions: int = 3_000) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_sequential_algorithms_reach_90_percent(name: str) -> None:
     """3 of 3 seeds; random earns 28 %."""
     shares = [learned_share(name, seed) for seed in range(3)]

@@ -11,6 +11,7 @@ from learnloop.training.presets import find_preset
 
 NUM_EPISODES = 500
 LEARNED = 0.9
+ALGORITHMS = ("ppo", "dqn")
 
 
 def learned_share(name: str, seed: int, world_seed: int = 0, **options: Any) -> float:

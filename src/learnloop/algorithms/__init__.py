@@ -15,10 +15,11 @@ from learnloop.algorithms.dqn import DQN, DQNConfig
 from learnloop.algorithms.linear_policy import LinearPolicy, load_policy
 from learnloop.algorithms.linucb import LinUCBConfig
 from learnloop.algorithms.network_policy import NetworkPolicy
+from learnloop.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyConfig
 from learnloop.algorithms.ppo import PPO, PPOConfig
 from learnloop.algorithms.replay import PrioritisedReplay, ReplayBuffer
 from learnloop.algorithms.ridge import Ridge
-from learnloop.algorithms.rollout import Segment
+from learnloop.algorithms.rollout import Batch, Segment
 from learnloop.algorithms.sac import SAC, SACConfig
 from learnloop.algorithms.schedules import Linear
 from learnloop.algorithms.squarecb import SquareCBConfig
@@ -40,12 +41,15 @@ __all__ = [
     "AlgorithmState",
     "BanditConfig",
     "BanditTrainer",
+    "Batch",
     "ContextualBandit",
     "DQNConfig",
     "LinUCBConfig",
     "Linear",
     "LinearPolicy",
     "NetworkPolicy",
+    "OnPolicyAlgorithm",
+    "OnPolicyConfig",
     "PPOConfig",
     "Prepared",
     "PrioritisedReplay",

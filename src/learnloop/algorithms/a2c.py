@@ -34,6 +34,7 @@ class A2C(OnPolicyAlgorithm):
     """A2C: one gradient step on each rollout."""
 
     tag = "a2c"
+    config_type = A2CConfig
     config: A2CConfig
 
     def _build_optimizer(self) -> Optimizer:

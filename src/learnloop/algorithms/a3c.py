@@ -66,6 +66,7 @@ class A3C(A2C):
     """
 
     tag = "a3c"
+    config_type = A3CConfig
     config: A3CConfig
 
     def __init__(

@@ -71,6 +71,9 @@ class Algorithm(ABC):
     """
 
     tag: ClassVar[str]
+    """Its name."""
+    config_type: ClassVar[type[AlgorithmConfig]]
+    """Of its hyper-parameters; its tag is the algorithm's."""
     is_offline: ClassVar[bool] = False
     """Whether it learns from a data set, and never from its own actions."""
 

@@ -50,6 +50,7 @@ class AWAC(OfflineActor):
     """
 
     tag = "awac"
+    config_type = AWACConfig
     config: AWACConfig
 
     def __init__(

@@ -46,6 +46,7 @@ class BC(OfflineActor):
     """
 
     tag = "bc"
+    config_type = BCConfig
     config: BCConfig
     compares = False
 

@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from learnloop.algorithms.a2c import A2C, A2CConfig
-from learnloop.algorithms.a3c import A3C, A3CConfig
+from learnloop.algorithms.a2c import A2C
+from learnloop.algorithms.a3c import A3C
 from learnloop.algorithms.algorithm import Algorithm
 from learnloop.algorithms.algorithm_config import AlgorithmConfig
-from learnloop.algorithms.awac import AWAC, AWACConfig
-from learnloop.algorithms.bc import BC, BCConfig
-from learnloop.algorithms.cql import CQL, CQLConfig
-from learnloop.algorithms.dqn import DQN, DQNConfig
-from learnloop.algorithms.iql import IQL, IQLConfig
-from learnloop.algorithms.ppo import PPO, PPOConfig
-from learnloop.algorithms.sac import SAC, SACConfig
-from learnloop.algorithms.uniform import Random, RandomConfig
+from learnloop.algorithms.awac import AWAC
+from learnloop.algorithms.bc import BC
+from learnloop.algorithms.cql import CQL
+from learnloop.algorithms.dqn import DQN
+from learnloop.algorithms.iql import IQL
+from learnloop.algorithms.ppo import PPO
+from learnloop.algorithms.sac import SAC
+from learnloop.algorithms.uniform import Random
 from learnloop.core.errors import UsageError, one_of
 from learnloop.core.extensions import POINTS
 from learnloop.core.spaces import Spaces
@@ -32,16 +32,7 @@ class _Entry(NamedTuple):
 
 
 ALGORITHMS: Mapping[str, _Entry] = {
-    "ppo": _Entry(PPOConfig, PPO),
-    "dqn": _Entry(DQNConfig, DQN),
-    "a2c": _Entry(A2CConfig, A2C),
-    "a3c": _Entry(A3CConfig, A3C),
-    "sac": _Entry(SACConfig, SAC),
-    "bc": _Entry(BCConfig, BC),
-    "cql": _Entry(CQLConfig, CQL),
-    "iql": _Entry(IQLConfig, IQL),
-    "awac": _Entry(AWACConfig, AWAC),
-    "random": _Entry(RandomConfig, Random),
+    each.tag: _Entry(each.config_type, each) for each in (PPO, DQN, A2C, A3C, SAC, BC, CQL, IQL, AWAC, Random)
 }
 """Name -> the config and the class of each sequential algorithm."""
 
@@ -116,6 +107,8 @@ def entry_of(name: str, value: object) -> _Entry:
     )
     if not isinstance(value, type) or not issubclass(value, Algorithm):
         raise UsageError(f"the algorithm {name!r} is {value!r}; needed is {wanted}")
+    if missing := sorted(getattr(value, "__abstractmethods__", ())):
+        raise UsageError(f"the algorithm {name!r} is abstract: {value.__name__} does not define {one_of(missing)}")
     config: object = getattr(value, "config_type", None)
     if not isinstance(config, type) or not issubclass(config, AlgorithmConfig):
         raise UsageError(f"the algorithm {name!r} has config_type {config!r}; needed is {wanted}")

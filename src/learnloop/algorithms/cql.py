@@ -61,6 +61,7 @@ class CQL(OfflineAlgorithm):
     """
 
     tag = "cql"
+    config_type = CQLConfig
     config: CQLConfig
 
     def __init__(

@@ -102,6 +102,7 @@ class DQN(OffPolicyAlgorithm):
     """DQN over discrete actions. Its network gives the value of each action, or, duelling, V and the advantages."""
 
     tag = "dqn"
+    config_type = DQNConfig
     config: DQNConfig
 
     def __init__(

@@ -53,6 +53,7 @@ class IQL(OfflineActor):
     """
 
     tag = "iql"
+    config_type = IQLConfig
     config: IQLConfig
 
     def __init__(

@@ -73,6 +73,7 @@ class PPO(OnPolicyAlgorithm):
     """PPO with a clipped surrogate objective, over vector environments or live episodes."""
 
     tag = "ppo"
+    config_type = PPOConfig
     config: PPOConfig
     _whole: _Minibatch | None = None
 

@@ -76,6 +76,7 @@ class SAC(OffPolicyAlgorithm):
     """
 
     tag = "sac"
+    config_type = SACConfig
     config: SACConfig
 
     def __init__(

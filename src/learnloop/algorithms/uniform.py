@@ -27,6 +27,7 @@ class Random(Algorithm):
     """Draws each allowed action with the same probability."""
 
     tag = "random"
+    config_type = RandomConfig
 
     def __init__(self, config: RandomConfig, spaces: Spaces, *, num_lanes: int = 1, seed: int = 0) -> None:
         super().__init__(config, spaces, num_lanes=num_lanes, seed=seed)

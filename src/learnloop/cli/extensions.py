@@ -5,7 +5,9 @@ from __future__ import annotations
 import click
 
 from learnloop.cli.output import json_option, print_json, print_table, say, shown
-from learnloop.core.extensions import KINDS
+
+KINDS = ("algorithm", "environment", "reward", "encoder")
+"""As in ``core.extensions``, which ``--help`` does not load."""
 
 
 @click.command("extensions")

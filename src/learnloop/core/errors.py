@@ -20,6 +20,7 @@ The tree, with the exit code that the command line gives each::
     │   ├── StoreFullError        no space left
     │   ├── StoreReadOnlyError    the folder or the file cannot be written
     │   └── SchemaVersionError    the database is newer than this learnloop, or is not ours
+    ├── ExtensionError         1  what another package added by name cannot be used
     ├── DivergedError          1  learning met a number that is not finite, and stopped
     └── CorruptError           1  stored bytes are not what was written
 """
@@ -121,6 +122,10 @@ class StoreReadOnlyError(StoreError):
 
 class SchemaVersionError(StoreError):
     """The database is newer than this learnloop, or was not made by it."""
+
+
+class ExtensionError(LearnloopError):
+    """What another package added by name cannot be used: the message names the package and the reason."""
 
 
 class DivergedError(LearnloopError):

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
-from learnloop.core.errors import NotFoundError, UsageError, one_of
+from learnloop.core.errors import ExtensionError, NotFoundError, UsageError, one_of
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 Kind = Literal["algorithm", "environment", "reward", "encoder"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -56,7 +58,7 @@ class ExtensionPoint:
 
         Args:
             name: lower-case letters, digits, ``_``, ``.`` and ``-``.
-            value: what it is; again the same one is harmless.
+            value: what it is; the same one again, or one defined in its place (a cell that runs again), is fine.
             built_in: names that are learnloop's own.
 
         Raises:
@@ -70,7 +72,7 @@ class ExtensionPoint:
             )
         if name in built_in:
             raise UsageError(f"the {self.kind} {name!r} is learnloop's own; choose another name")
-        if name in self._registered and self._registered[name] is not value:
+        if name in self._registered and not _is_same(self._registered[name], value):
             raise UsageError(f"another {self.kind} is registered as {name!r} already; choose another name")
         if name in self._entries():
             raise UsageError(f"the {self.kind} {name!r} is that of {self._source(name)}; choose another name")
@@ -80,7 +82,7 @@ class ExtensionPoint:
         """Returns what was added as ``name``; None: nothing was.
 
         Raises:
-            UsageError: it is a package's and cannot be imported, or two packages have one of this name.
+            ExtensionError: it is a package's and cannot be imported, or two packages have one of this name.
         """
         if name in self._registered:
             return self._registered[name]
@@ -91,11 +93,11 @@ class ExtensionPoint:
             return None
         if len(declared) > 1:
             sources = " and ".join(sorted(map(_package, declared)))
-            raise UsageError(f"the {self.kind} {name!r} is declared by {sources}; uninstall all but one of them")
+            raise ExtensionError(f"the {self.kind} {name!r} is declared by {sources}; uninstall all but one of them")
         try:
             value = declared[0].load()
-        except Exception as error:  # whatever a package of another's raises
-            raise UsageError(
+        except (Exception, SystemExit) as error:  # whatever a package of another's raises
+            raise ExtensionError(
                 f"the {self.kind} {name!r} of {_package(declared[0])} cannot be imported "
                 f"({type(error).__name__}: {error}); mend or uninstall it"
             ) from error
@@ -107,7 +109,7 @@ class ExtensionPoint:
 
         Raises:
             NotFoundError: nothing was; the nearest names are said.
-            UsageError: as ``find``.
+            ExtensionError: as ``find``.
         """
         value = self.find(name)
         if value is None:
@@ -121,31 +123,45 @@ class ExtensionPoint:
         """Returns whether ``name`` was registered in this process alone: another process does not know it."""
         return name in self._registered
 
+    def has_local(self) -> bool:
+        """Returns whether anything was registered in this process alone."""
+        return bool(self._registered)
+
     def names(self) -> list[str]:
         """Returns all names that were added, sorted."""
         return sorted({*self._registered, *self._entries()})
 
-    def listing(self, built_in: Mapping[str, Any]) -> list[Extension]:
+    def listing(
+        self, built_in: Mapping[str, Any], check: Callable[[str, Any], object] | None = None
+    ) -> list[Extension]:
         """Returns learnloop's own and all that was added; packages are imported for it.
 
         A package's entry point of a name that is learnloop's own is listed with that error, and not used.
+
+        Args:
+            built_in: what learnloop has of this kind, by name.
+            check: called with the name and the value of what was added; raises UsageError where it is none of
+                the kind.
         """
-        found = [self._described(name, BUILT_IN, value) for name, value in built_in.items()]
+        found = [self._told(name, BUILT_IN, value) for name, value in built_in.items()]
         for name in self.names():
             source = HERE if self.is_local(name) else self._source(name)
             try:
+                if name in built_in:
+                    raise ExtensionError(
+                        f"the {self.kind} {name!r} of {source} is not used: the name is learnloop's own, and {source} "
+                        "must choose another one"
+                    )
                 value = self.find(name)
-            except UsageError as error:
+                if check is not None:
+                    check(name, value)
+            except (ExtensionError, UsageError) as error:
                 found.append(Extension(kind=self.kind, name=name, source=source, error=str(error)))
-                continue
-            if name in built_in:
-                error_text = f"the name is learnloop's own, which is used; {source} must choose another one"
-                found.append(Extension(kind=self.kind, name=name, source=source, error=error_text))
             else:
-                found.append(self._described(name, source, value))
+                found.append(self._told(name, source, value))
         return found
 
-    def _described(self, name: str, source: str, value: Any) -> Extension:
+    def _told(self, name: str, source: str, value: Any) -> Extension:
         text = value if isinstance(value, str) else getattr(value, "__doc__", None) or ""
         return Extension(kind=self.kind, name=name, source=source, description=text.strip().partition("\n")[0])
 
@@ -154,11 +170,19 @@ class ExtensionPoint:
 
     def _entries(self) -> dict[str, list[EntryPoint]]:
         if self._declared is None:
+            from importlib.metadata import entry_points  # a twentieth of a second, for those who ask
+
             declared: dict[str, list[EntryPoint]] = {}
             for entry in entry_points(group=self.group):
                 declared.setdefault(entry.name, []).append(entry)
             self._declared = declared
         return self._declared
+
+
+def _is_same(first: Any, second: Any) -> bool:
+    """Returns whether both are one thing, or one place of the source, run twice."""
+    places = [(getattr(each, "__module__", None), getattr(each, "__qualname__", None)) for each in (first, second)]
+    return first is second or (places[0] == places[1] and None not in places[0] and "<lambda>" not in str(places[0]))
 
 
 def _package(entry: EntryPoint) -> str:

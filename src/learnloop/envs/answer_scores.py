@@ -49,7 +49,7 @@ def find_score(name: str) -> Score:
         return BUILT_IN[name]
     added = POINTS["reward"].find(name)
     if added is not None:
-        return _checked(name, added, "it")
+        return check_score(name, added)
     module, colon, function = name.partition(":")
     if not colon or not module or not function or module.startswith("."):
         known = [*BUILT_IN, *POINTS["reward"].names()]
@@ -60,13 +60,20 @@ def find_score(name: str) -> Score:
         raise UsageError(
             f"the module of the reward {name!r} cannot be imported; it raised {type(error).__name__}: {error}"
         ) from error
-    return _checked(name, found, f"{function!r} of {module}")
+    return check_score(name, found)
 
 
-def _checked(name: str, found: object, what: str) -> Score:
-    if not callable(found):
-        raise UsageError(f"the reward {name!r} is no function: {what} is {found!r}")
-    score: Score = found
+def check_score(name: str, value: object) -> Score:
+    """Returns what was found, or is to be added, as the score ``name``.
+
+    Raises:
+        UsageError: it cannot be called, or is a class, whose call makes an object and no number.
+    """
+    if not callable(value) or isinstance(value, type):
+        raise UsageError(
+            f"the reward {name!r} is no function: it is {value!r}; a callable is needed, as score(answer, task)"
+        )
+    score: Score = value
     return score
 
 

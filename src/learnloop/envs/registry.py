@@ -17,6 +17,7 @@ from learnloop.core.errors import LearnloopError, NotFoundError, UsageError, one
 from learnloop.core.extensions import POINTS
 from learnloop.envs.masks import with_masks
 from learnloop.envs.probes import REGISTERED as PROBES
+from learnloop.envs.text_view import TEXT_ENCODER, with_text_encoder
 
 NAMESPACE = "learnloop"
 ADDED = "plugin/"
@@ -92,11 +93,11 @@ def resolve_env(name: str) -> str:
     """
     register_envs()
     env_id = ALIASES.get(name.lower(), name)
+    if ":" not in env_id and env_id not in gymnasium.registry:
+        env_id = added_env(env_id) or env_id
     module, colon, registered = env_id.rpartition(":")  # gymnasium's form "module:id", which registers by its import
     if colon:
         _import(module, name)
-    if not colon and registered not in gymnasium.registry and (added := added_env(registered)) is not None:
-        return resolve_env(added)
     spec = gymnasium.registry.get(registered)
     if spec is None:
         raise NotFoundError(f"there is no environment {name!r}; {_suggestion(name)}")
@@ -108,21 +109,44 @@ def added_env(name: str) -> str | None:
     """Returns the id of an environment that was added as ``name``, or None where none was.
 
     Raises:
-        UsageError: it is neither an id nor callable, or its package cannot be imported.
+        UsageError: it is neither an id nor what makes an environment.
+        ExtensionError: its package cannot be imported.
     """
     plain = name.removeprefix(ADDED)
-    target = POINTS["environment"].find(plain)
-    if target is None or isinstance(target, str):
-        return target
-    if not callable(target):
-        raise UsageError(
-            f"the environment {plain!r} is {target!r}; the id of a gymnasium environment, or what makes one when it is "
-            "called, is needed"
-        )
+    found = POINTS["environment"].find(plain)
+    if found is None:
+        return None
+    target = check_env_maker(plain, found)
+    if isinstance(target, str):
+        return ALIASES.get(target.lower(), target)
     env_id = f"{ADDED}{plain}"
-    if env_id not in gymnasium.registry:
+    known = gymnasium.registry.get(env_id)
+    if known is None or known.entry_point is not target:  # it may have been defined again
+        gymnasium.registry.pop(env_id, None)
         gymnasium.register(env_id, entry_point=cast(Any, target))
     return env_id
+
+
+def check_env_maker(name: str, value: object) -> str | EnvMaker:
+    """Returns what is to be added as the environment ``name``.
+
+    Raises:
+        UsageError: it is neither an id nor what makes an environment when it is called.
+    """
+    is_maker = issubclass(value, gymnasium.Env) if isinstance(value, type) else callable(value)
+    if not is_maker and not (isinstance(value, str) and value):
+        raise UsageError(
+            f"the environment {name!r} is {value!r}; the id of a gymnasium environment, a subclass of gymnasium.Env, "
+            "or a function that returns an environment, is needed"
+        )
+    return cast("str | EnvMaker", value)
+
+
+def portable_env(env: str | EnvMaker) -> str | EnvMaker:
+    """Returns what another process can make ``env`` of: what was registered in this process goes there itself."""
+    if not isinstance(env, str) or not POINTS["environment"].is_local(plain := env.removeprefix(ADDED)):
+        return env
+    return check_env_maker(plain, POINTS["environment"].find(plain))
 
 
 def _import(module: str, name: str) -> None:
@@ -179,13 +203,23 @@ def has_vector_entry(env_id: str) -> bool:
 def make_env(env: str | EnvMaker, env_kwargs: Mapping[str, Any] | None = None) -> MadeEnv:
     """Returns one environment, made by its id or by a callable.
 
+    ``text_encoder`` among ``env_kwargs`` names the encoder that its texts are seen through.
+
     One that is made by its id comes without gymnasium's checker, which warns at each fault instead of stopping, and
     without ``TimeLimit`` and ``OrderEnforcing``, which cost more than a microsecond a step: whoever steps it counts.
 
     Raises:
         UsageError: it cannot be made, or is none.
     """
-    kwargs = checked_kwargs(env, env_kwargs or {}) if isinstance(env, str) else dict(env_kwargs or {})
+    if isinstance(env, str) and env.startswith(ADDED):
+        resolve_env(env)  # another process registered it
+    given = dict(env_kwargs or {})
+    encoder = given.pop(TEXT_ENCODER, None)
+    made = _make(env, checked_kwargs(env, given) if isinstance(env, str) else given)
+    return made if encoder is None else made._replace(env=with_text_encoder(made.env, encoder, label_of(env)))
+
+
+def _make(env: str | EnvMaker, kwargs: dict[str, Any]) -> MadeEnv:
     try:
         if not isinstance(env, str):
             return MadeEnv(with_masks(env(**kwargs)), None)
@@ -214,6 +248,8 @@ def checked_kwargs(env_id: str, env_kwargs: Mapping[str, Any]) -> dict[str, Any]
             step, by the form of the environment), or the environment has no such ``render_mode``.
     """
     kwargs = {name: value for name, value in env_kwargs.items() if name not in _TOLD or value is not None}
+    if TEXT_ENCODER in kwargs:
+        raise UsageError(f"the vectorised form of {env_id} takes no {TEXT_ENCODER}; set vectorization to 'sync'")
     steps, mode = kwargs.get("max_episode_steps", 1), kwargs.get("render_mode")
     if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
         raise UsageError(

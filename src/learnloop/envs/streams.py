@@ -24,6 +24,7 @@ from learnloop.envs.registry import (
     has_vector_entry,
     label_of,
     make_env,
+    portable_env,
     register_envs,
     resolve_env,
 )
@@ -155,7 +156,7 @@ def make_stream(
     findings = try_out(first, label, spaces, seed=0) if check else []
     if vectorization == "subprocess":
         first.env.close()
-        return SubprocessStream(target, count, label, spaces, kwargs, findings)
+        return SubprocessStream(portable_env(target), count, label, spaces, kwargs, findings)
     return SyncStream([first, *(make_env(target, kwargs) for _ in range(count - 1))], label, spaces, findings)
 
 

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from learnloop.algorithms.building import ALGORITHMS, entry_of
 from learnloop.core.errors import UsageError, one_of
 from learnloop.core.extensions import KINDS, POINTS, Extension, Kind
 from learnloop.envs.answer_scores import BUILT_IN as SCORES
-from learnloop.envs.registry import ALIASES
+from learnloop.envs.answer_scores import check_score
+from learnloop.envs.registry import ALIASES, check_env_maker
+from learnloop.nn.text_encoders import BUILT_IN as ENCODERS
+from learnloop.nn.text_encoders import check_encoder
 
-ENCODERS: Mapping[str, str] = {"hashing": "Words and parts of words of a text, hashed: what every Text space has."}
+
+class _Room(NamedTuple):
+    """What the room of a kind says of it."""
+
+    built_in: Mapping[str, Any]
+    check: Callable[[str, Any], object]
+    """Raises UsageError where a value is none of the kind."""
+
+
+_ROOMS: Mapping[Kind, _Room] = {
+    "algorithm": _Room({name: entry.algorithm for name, entry in ALGORITHMS.items()}, entry_of),
+    "environment": _Room(ALIASES, check_env_maker),
+    "reward": _Room(SCORES, check_score),
+    "encoder": _Room(ENCODERS, check_encoder),
+}
 
 
 def register(kind: str, name: str, value: Any) -> None:
@@ -29,15 +46,9 @@ def register(kind: str, name: str, value: Any) -> None:
     Raises:
         UsageError: the kind is unknown, the name is taken or cannot be used, or the value is not of its kind.
     """
-    known = _kind(kind)
-    if known == "algorithm":
-        entry_of(name, value)
-    elif known == "encoder":
-        if not isinstance(value, type) and not callable(getattr(value, "encode", None)):
-            raise UsageError(f"the encoder {name!r} is {value!r}; an object with size and encode(texts) is needed")
-    elif not callable(value) and not (known == "environment" and isinstance(value, str)):
-        raise UsageError(f"the {known} {name!r} is {value!r}; a callable is needed")
-    POINTS[known].register(name, value, _built_in(known))
+    room = _ROOMS[_kind(kind)]
+    room.check(name, value)
+    POINTS[_kind(kind)].register(name, value, room.built_in)
 
 
 def extensions(kind: str | None = None) -> list[Extension]:
@@ -50,35 +61,10 @@ def extensions(kind: str | None = None) -> list[Extension]:
         UsageError: there is no such kind.
     """
     kinds = KINDS if kind is None else (_kind(kind),)
-    return [each for one in kinds for each in _checked(POINTS[one].listing(_built_in(one)))]
-
-
-def _checked(found: list[Extension]) -> list[Extension]:
-    """Returns ``found`` with what its room says of an algorithm that a package declares."""
-    return [_judged(each) if each.kind == "algorithm" and each.error is None else each for each in found]
-
-
-def _judged(extension: Extension) -> Extension:
-    if extension.name in ALGORITHMS:
-        return extension
-    try:
-        entry_of(extension.name, POINTS["algorithm"].find(extension.name))
-    except UsageError as error:
-        return Extension(kind="algorithm", name=extension.name, source=extension.source, error=str(error))
-    return extension
+    return [each for one in kinds for each in POINTS[one].listing(*_ROOMS[one])]
 
 
 def _kind(kind: str) -> Kind:
     if kind not in KINDS:
         raise UsageError(f"there is no kind {kind!r} of extension; allowed are {one_of(KINDS)}")
     return kind
-
-
-def _built_in(kind: Kind) -> Mapping[str, Any]:
-    tables: Mapping[Kind, Mapping[str, Any]] = {
-        "algorithm": {name: entry.algorithm for name, entry in ALGORITHMS.items()},
-        "environment": ALIASES,
-        "reward": SCORES,
-        "encoder": ENCODERS,
-    }
-    return tables[kind]

@@ -14,6 +14,7 @@ from learnloop.core.errors import CheckFailedError, UsageError
 from learnloop.core.names import check_name
 from learnloop.core.records import PolicyVersion, Verdict
 from learnloop.envs import resolve_env
+from learnloop.envs.text_view import TEXT_ENCODER
 from learnloop.evaluation.returns import Returns
 from learnloop.loop.workspace import Settings, Workspace, find_settings
 from learnloop.registry import Proof
@@ -32,6 +33,7 @@ RUN_OPTIONS = (
     "updates",
     "vectorization",
     "env_kwargs",
+    "text_encoder",
     "device",
     "checkpoint_interval",
     "eval_interval",
@@ -178,8 +180,8 @@ def train(
         dataset: logged episodes to learn from, or a file of traces that hold them.
         seeds: how many (0, 1, ...), or which ones; several train side by side in processes of their own.
         options: hyper-parameters by Stable-Baselines3's names, and those of ``RUN_OPTIONS``: ``n_envs``, ``preset``,
-            ``device``, ``checkpoint_interval`` and so on. What is not given is rl-zoo's for environments that it
-            knows, else the algorithm's default.
+            ``device``, ``checkpoint_interval``, ``text_encoder`` and so on. What is not given is rl-zoo's for
+            environments that it knows, else the algorithm's default.
         home: the store's folder, or the settings that ``find_settings`` returns, with its database; found where None.
         on_progress: called about twice a second for each seed.
 
@@ -260,6 +262,7 @@ def training_options(
         raise UsageError(f"options is {options!r}; hyper-parameters by their names are needed, or None")
     given = dict(options or {})
     run_options = {name: given.pop(name) for name in RUN_OPTIONS if name in given}
+    _put_text_encoder(run_options, env)
     if env is None and dataset is not None:
         name = None
     else:
@@ -267,6 +270,19 @@ def training_options(
         if not isinstance(env, str) and not callable(env):
             run_options.setdefault("n_envs", getattr(env, "num_envs", 1))  # an object has the lanes that it has
     return make_options(algorithm, name, steps=steps, episodes=episodes, dataset=dataset, options=given, **run_options)
+
+
+def _put_text_encoder(run_options: dict[str, Any], env: Any) -> None:
+    """Moves ``text_encoder`` to what the environment is made with: its texts are seen through it wherever it is."""
+    encoder = run_options.pop(TEXT_ENCODER, None)
+    if encoder is None:
+        return
+    if env is None:
+        raise UsageError(f"{TEXT_ENCODER} is for the texts of an environment; a data set says itself how they are seen")
+    kwargs = run_options.get("env_kwargs") or {}
+    if not isinstance(kwargs, Mapping) or TEXT_ENCODER in kwargs:
+        raise UsageError(f"env_kwargs is {kwargs!r}; a dict without {TEXT_ENCODER!r}, which is given, is needed")
+    run_options["env_kwargs"] = {**kwargs, TEXT_ENCODER: encoder}
 
 
 def _settings(home: Home) -> Settings:

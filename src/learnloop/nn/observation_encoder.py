@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop.core.errors import ContextError, UsageError, one_of
+from learnloop.core.errors import ContextError, ExtensionError, one_of
 from learnloop.core.spaces import (
     Box,
     Dict,
@@ -24,7 +24,7 @@ from learnloop.core.spaces import (
     Text,
     Tuple,
 )
-from learnloop.nn.text_encoders import find_encoder
+from learnloop.nn.text_encoders import encode_texts, find_encoder
 
 Floats = NDArray[np.float32]
 
@@ -54,6 +54,7 @@ class ObservationEncoder:
         self.space = space
         self._root = _node(space, "observation", 0)
         self.size = self._root.stop
+        self._takes_batches = any(isinstance(leaf, _EncodedTextLeaf) for leaf in self._root.leaves())
         self._zeros = np.zeros(0, dtype=np.float32)
         self.encode_into = self._box_into if isinstance(self._root, _BoxLeaf) else self._root.put
 
@@ -96,6 +97,9 @@ class ObservationEncoder:
             type(each) is kind and each.dtype is _FLOAT32 and each.shape == leaf.shape for each in observations
         ]:
             np.concatenate(observations, out=out.reshape(-1))
+            return
+        if self._takes_batches:
+            leaf.put_list(observations, out)
             return
         for observation, row in zip(observations, out, strict=True):
             self.encode_into(observation, row)
@@ -151,6 +155,11 @@ class _Node(ABC):
     @abstractmethod
     def put_batch(self, values: Any, rows: Floats) -> None:
         """Writes a batch of values into vectors."""
+
+    def put_list(self, values: Sequence[Any], rows: Floats) -> None:
+        """Writes single values into vectors."""
+        for value, row in zip(values, rows, strict=True):
+            self.put(value, row)
 
     def leaves(self) -> Iterator[_Node]:
         """Yields the spaces without parts."""
@@ -296,35 +305,31 @@ class _TextLeaf(_Node):
 
 
 class _EncodedTextLeaf(_Node):
-    """A text as an encoder that was added sees it."""
+    """A text as an encoder that was added sees it: many at once where many are there, as one call may take long."""
 
     def __init__(self, space: Text, name: str, first: int) -> None:
         self.name, self.first, self.stop = name, first, first + space.num_buckets
-        self._encoder = find_encoder(space.encoder or "")
-        self._label = space.encoder
+        self._label = space.encoder or ""
+        self._encoder = find_encoder(self._label)
         if self._encoder.size != space.num_buckets:
-            raise UsageError(
+            raise ExtensionError(
                 f"the encoder {space.encoder!r} gives {self._encoder.size} numbers and {name} has room for "
                 f"{space.num_buckets}; another version of it was used"
             )
 
     def put(self, value: Any, row: Floats) -> None:
-        if not isinstance(value, str):
-            self.refuse(value, "text")
-        self.put_batch([value], row[None])
+        self.put_list([value], row[None])
+
+    def put_list(self, values: Sequence[Any], rows: Floats) -> None:
+        for value in values:
+            if not isinstance(value, str):
+                self.refuse(value, "text")
+        rows[:, self.first : self.stop] = encode_texts(self._label, self._encoder, [str(value) for value in values])
 
     def put_batch(self, values: Any, rows: Floats) -> None:
         if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray) or len(values) != len(rows):
             self.refuse(values, f"a sequence of {len(rows)} texts")
-        if not all(isinstance(value, str) for value in values):
-            self.refuse(values, "text")
-        found = np.asarray(self._encoder.encode([str(value) for value in values]), dtype=np.float32)
-        if found.shape != (len(rows), self.stop - self.first) or not np.isfinite(found).all():
-            raise ContextError(
-                f"the encoder {self._label!r} gave an array of shape {found.shape} for {len(rows)} texts; "
-                f"{(len(rows), self.stop - self.first)} finite numbers are needed"
-            )
-        rows[:, self.first : self.stop] = found
+        self.put_list(list(values), rows)
 
 
 def _parts(text: str) -> list[str]:
@@ -349,6 +354,12 @@ class _Branch(_Node):
         self._check(value)
         for key, node in self._entries:
             node.put(value[key], row)
+
+    def put_list(self, values: Sequence[Any], rows: Floats) -> None:
+        for value in values:
+            self._check(value)
+        for key, node in self._entries:
+            node.put_list([value[key] for value in values], rows)
 
     def put_batch(self, values: Any, rows: Floats) -> None:
         self._check(values)

@@ -381,9 +381,13 @@ def _train_tasks(
 
 
 def _is_of_this_process(options: TrainingOptions) -> bool:
-    """Returns whether another process would not find the algorithm or the environment: they were registered here."""
+    """Returns whether another process may not find all by its name: it was registered here.
+
+    Which encoders and rewards an environment looks up is its own affair: any that were registered count.
+    """
     env = "" if options.env is None else options.env.removeprefix(ADDED)
-    return POINTS["algorithm"].is_local(options.algorithm) or POINTS["environment"].is_local(env)
+    known_here = POINTS["algorithm"].is_local(options.algorithm) or POINTS["environment"].is_local(env)
+    return known_here or POINTS["encoder"].has_local() or POINTS["reward"].has_local()
 
 
 def _in_processes(
