@@ -10,6 +10,7 @@ import pytest
 
 import learnloop
 from learnloop.cli.main import COMMANDS, run
+from learnloop.core.extensions import POINTS
 from tests.docs_writer import CLI_PAGE, cli_page, commands
 from tests.project import ROOT
 
@@ -28,6 +29,8 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LEARNLOOP_HOME", raising=False)
     monkeypatch.delenv("LEARNLOOP_DATABASE", raising=False)
+    for point in POINTS.values():
+        monkeypatch.setattr(point, "_registered", {})  # what a page registers is gone after it
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)

@@ -3,9 +3,9 @@
 Two kinds of logs of CartPole, each a third of its steps by a random policy:
 
 - ``misled``: a third by a half-trained policy, a third by one that does the opposite. Only rewards tell which is which.
-- ``graded``: a third by PPO after 2,000 steps, a third after 4,000. Here the most likely action is good without rewards:
-  it is the vote of those who are no worse than random. So behaviour cloning is judged by its draws, beside what has
-  draws too.
+- ``graded``: a third by PPO after 2,000 steps, a third after 4,000. Here the most likely action is good without them,
+  by the vote of those who are no worse than random. So behaviour cloning is judged by its draws, beside what has draws
+  too. CQL has none: its 5 seeds earned 151 and cloning's most likely actions 114, which 5 seeds cannot tell apart.
 
 Returns are held out: of episodes that no log has met.
 """
