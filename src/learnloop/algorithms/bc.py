@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.algorithms.bandit_config import check_range
+from learnloop.algorithms.dealing import deal
 from learnloop.algorithms.logged_steps import Minibatch
 from learnloop.algorithms.offline import Descent, OfflineConfig
 from learnloop.algorithms.offline_actor import OfflineActor
@@ -70,7 +71,7 @@ class BC(OfflineActor):
 
     def _step(self, minibatch: Minibatch, learning_rate: float) -> None:
         if self.shuffled:
-            minibatch = minibatch._replace(observations=self._rng.permutation(minibatch.observations))
+            minibatch = minibatch._replace(observations=deal(minibatch.observations, self._rng))
         evaluation = self._evaluate(minibatch)
         loss, gradient = self._loss(evaluation)
         self._descend_all([Descent("", self.actor, self._optimizer, gradient, loss)], learning_rate)

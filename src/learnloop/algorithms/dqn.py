@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from learnloop.algorithms.algorithm_config import check_count
 from learnloop.algorithms.bandit_config import check_range
+from learnloop.algorithms.dealing import deal
 from learnloop.algorithms.duelling import duelling_gradient, duelling_values
 from learnloop.algorithms.network_policy import NetworkPolicy
 from learnloop.algorithms.off_policy import OffPolicyAlgorithm, OffPolicyConfig, Target
@@ -284,7 +285,7 @@ class DQN(OffPolicyAlgorithm):
         else:
             worth = np.maximum.reduce(_allowed(following, sample.next_masks), axis=1)
         targets: Floats = sample.rewards + sample.discounts * np.where(sample.terminated, np.float32(0), worth)
-        return self._rng.permutation(targets) if self.shuffled else targets
+        return deal(targets, self._rng) if self.shuffled else targets
 
     def _step(self, sample: Sample, targets: Floats, learning_rate: float) -> Floats:
         """Takes one gradient step towards ``targets``; returns the errors Q - target, shape ``(batch,)``.

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from learnloop.algorithms.algorithm import Algorithm, Chosen
 from learnloop.algorithms.algorithm_config import AlgorithmConfig, check_count
+from learnloop.algorithms.dealing import deal
 from learnloop.algorithms.diagnostics import MAX_ROWS, dormant_ratio
 from learnloop.algorithms.live_episodes import LiveStep
 from learnloop.algorithms.logged_steps import LoggedSteps, Minibatch
@@ -197,7 +198,7 @@ class OfflineAlgorithm(Algorithm):
 
     def _dealt(self, values: Floats) -> Floats:
         """Returns ``values``, shape ``(batch,)``; those of a shuffled twin are dealt anew among the rows."""
-        return self._rng.permutation(values) if self.shuffled else values
+        return deal(values, self._rng) if self.shuffled else values
 
     def _note_dormant(self, steps: LoggedSteps) -> None:
         found = dormant_ratio(next(iter(self.networks().values())), steps.some_observations(MAX_ROWS))

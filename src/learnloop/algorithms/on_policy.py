@@ -15,6 +15,7 @@ from learnloop.algorithms.advantages import VTrace, explained_variance, gae, vtr
 from learnloop.algorithms.algorithm import Algorithm, Chosen
 from learnloop.algorithms.algorithm_config import AlgorithmConfig, check_count
 from learnloop.algorithms.bandit_config import check_range
+from learnloop.algorithms.dealing import deal, deal_centred
 from learnloop.algorithms.diagnostics import dormant_ratio
 from learnloop.algorithms.historical import check_segment
 from learnloop.algorithms.live_episodes import LiveStep
@@ -369,8 +370,8 @@ class OnPolicyAlgorithm(Algorithm):
         if not np.isfinite(batch.returns).all():
             self._diverge("a reward or a value is not finite", int(np.count_nonzero(~np.isfinite(batch.returns))))
         if self.shuffled:
-            order = self._rng.permutation(batch.size)
-            batch = batch._replace(advantages=batch.advantages[order], returns=batch.returns[order])
+            advantages = deal_centred(batch.advantages, self._rng)
+            batch = batch._replace(advantages=advantages, returns=deal(batch.returns, self._rng))
         self.metrics.set("train/learning_rate", value_at(self.config.learning_rate, self.progress))
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite stops it, with the update's number
             self._update(batch)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.algorithms.bandit_config import check_range
+from learnloop.algorithms.dealing import deal
 from learnloop.algorithms.network_policy import NetworkPolicy
 from learnloop.algorithms.off_policy import OffPolicyAlgorithm, OffPolicyConfig, Target
 from learnloop.algorithms.sac_continuous import ContinuousLosses
@@ -148,7 +149,7 @@ class SAC(OffPolicyAlgorithm):
             following = losses.next_values(sample, ent_coef, rng)
             targets = sample.rewards + sample.discounts * np.where(sample.terminated, np.float32(0), following)
             if self.shuffled:
-                targets = rng.permutation(targets)
+                targets = deal(targets, rng)
             gap = losses.look(sample, rng)
             self._learn_critic(*losses.critic(sample, targets), learning_rate)
             self._learn_actor(*losses.actor(sample, ent_coef), learning_rate)

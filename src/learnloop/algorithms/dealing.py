@@ -1,0 +1,29 @@
+"""How the twin of a proof is kept from learning: what belongs to a step is dealt to others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def deal(values: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+    """Returns ``values``, shape ``(batch, ...)``, each at another row than its own; a single one stays.
+
+    A permutation would leave each in its place with a probability of 1 / batch: of small batches a twin learns that.
+    """
+    order = rng.permutation(len(values))
+    dealt = np.empty_like(values)
+    dealt[order] = values[np.roll(order, 1)]
+    return dealt
+
+
+def deal_centred(advantages: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
+    """Returns ``advantages`` less their mean, shape ``(batch,)``, in any order.
+
+    What each action may get is then 0 on the average, its own included: the policy's gradient is 0 in expectation over
+    the order, whatever the batch. Had it never its own, it would get a little of the opposite.
+    """
+    centred: NDArray[np.float32] = rng.permutation(advantages - advantages.mean(dtype=np.float64)).astype(np.float32)
+    return centred
