@@ -7,6 +7,7 @@ from tests.nightly.mutation import Mutant
 
 _PPO = "tests/algorithms/test_ppo.py::"
 _ON_POLICY = "tests/algorithms/test_on_policy.py::"
+_DEALING = "tests/algorithms/test_dealing.py::"
 _SCALING = "tests/algorithms/test_scaling.py::"
 _A2C = "tests/algorithms/test_a2c.py::"
 _GAE = "tests/algorithms/test_advantages.py::"
@@ -238,9 +239,23 @@ PPO_MUTANTS = [
     Mutant(
         "on-policy: shuffled twins are not shuffled",
         "algorithms/on_policy.py",
-        "batch = batch._replace(advantages=batch.advantages[order], returns=batch.returns[order])",
-        "batch = batch._replace(advantages=batch.advantages, returns=batch.returns)",
+        "batch = batch._replace(advantages=advantages, returns=deal(batch.returns, self._rng))",
+        "batch = batch._replace(returns=deal(batch.returns, self._rng))",
         (f"{_PPO}test_shuffled_credit_learns_nothing",),
+    ),
+    Mutant(
+        "twins: they may keep what is their own",
+        "algorithms/dealing.py",
+        "dealt[order] = values[np.roll(order, 1)]",
+        "dealt[order] = values",
+        (f"{_DEALING}test_each_goes_to_another_row",),
+    ),
+    Mutant(
+        "twins: they are dealt advantages with a mean",
+        "algorithms/dealing.py",
+        "rng.permutation(advantages - advantages.mean(dtype=np.float64))",
+        "rng.permutation(advantages)",
+        (f"{_DEALING}test_centred_advantages_give_no_gradient_in_expectation",),
     ),
     Mutant(
         "rollout: an action leads to the observation that it was chosen on",

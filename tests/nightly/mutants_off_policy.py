@@ -197,7 +197,7 @@ DQN_MUTANTS = [
     Mutant(
         "DQN: shuffled twins are not shuffled",
         "algorithms/dqn.py",
-        "return self._rng.permutation(targets) if self.shuffled else targets",
+        "return deal(targets, self._rng) if self.shuffled else targets",
         "return targets",
         (f"{_DQN}test_a_shuffled_twin_has_the_same_targets_for_other_transitions",),
     ),
@@ -636,7 +636,7 @@ SAC_MUTANTS = [
     Mutant(
         "SAC: shuffled twins are not shuffled",
         "algorithms/sac.py",
-        "targets = rng.permutation(targets)",
+        "targets = deal(targets, rng)",
         "targets = np.array(targets)",
         (f"{_SAC}test_a_shuffled_twin_learns_other_things",),
     ),
