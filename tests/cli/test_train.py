@@ -138,3 +138,30 @@ def test_what_would_fail_later_or_be_passed_over_is_told(
     shown = " ".join(capfd.readouterr().err.split())
     assert message in shown
     assert "Traceback" not in shown
+
+
+def test_a_file_of_traces(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """S0.6: what is learned from a log, and what of the log was left out, is said."""
+    lines = [
+        json.dumps(
+            {
+                "timestamp": f"2026-01-01T10:{number // 60:02d}:{number % 60:02d}Z",
+                "goal": f"goal {number // 3}",
+                "action": ["ls", "rm"][number % 2],
+                "result": {"success": number % 2 == 0},
+            }
+        )
+        for number in range(60)
+    ]
+    file = tmp_path / "traces.jsonl"
+    file.write_text("\n".join([*lines, "no json"]))
+    arguments = ["train", "--algorithm", "cql", "--trace-file", str(file), "--updates", "50", "--env", "jsonl"]
+    assert run([*arguments, "--set", "net_arch=[16]"]) == 0
+    shown = capfd.readouterr()
+    assert "learning from 60 steps of 20 episodes: ls 30, rm 30" in shown.err
+    assert "left out: 1 lines; line 61" in shown.err
+    assert "what these policies earn is not measured" in shown.out
+    assert run([*arguments[:-2], "--register", "x"]) == 2
+    assert "name it with --env" in capfd.readouterr().err
+    assert run(["train", "--trace-file", str(file), "--algorithm", "ppo"]) == 2
+    assert "learns by its own actions" in capfd.readouterr().err

@@ -17,6 +17,7 @@ from learnloop.cli.output import console, json_option, print_json, print_table, 
 from learnloop.core.names import check_name
 
 if TYPE_CHECKING:
+    from learnloop.core.datasets import Dataset
     from learnloop.loop.training import Run
     from learnloop.training.runs import RunEvaluation
     from learnloop.training.seed_trainer import Progress
@@ -92,13 +93,14 @@ def train(
         elif resume is not None:
             run = resume_run(resume, home=settings, on_progress=on_progress)
         else:
+            read = None if trace_file is None else _read(trace_file)
             run = start(
                 agent or algorithm or ("ppo" if trace_file is None else "cql"),
                 None if trace_file is not None and env in REPLAYS else env,
                 steps=steps,
                 episodes=episodes,
                 updates=updates,
-                dataset=trace_file,
+                dataset=read,
                 seeds=seeds,
                 options=options,
                 home=settings,
@@ -116,6 +118,21 @@ def train(
             say(f"registered as {version.policy}@{version.version}: {'; '.join(best.prove().reasons)}")
     if as_json:
         print_json("learnloop.train/v1", run=run.record, evaluation=evaluation, version=version)
+
+
+def _read(trace_file: str) -> Dataset:
+    """Returns the data set of a file, and says what is in it and what was left out."""
+    from learnloop.loop.training import read_traces
+
+    dataset, report = read_traces(trace_file)
+    actions = ", ".join(f"{name} {count:,}" for name, count in report.actions.items())
+    say(shown(f"learning from {report.num_steps:,} steps of {report.num_episodes:,} episodes: {actions}"), error=True)
+    for reason, count in report.left_out.items():
+        say(shown(f"left out: {count:,} episodes ({reason})"), error=True)
+    if report.num_bad_lines:
+        first = report.bad_lines[0]
+        say(shown(f"left out: {report.num_bad_lines:,} lines; line {first.line}: {first.reason}"), error=True)
+    return dataset
 
 
 _WITH_RESUME = {"resume", "name", "as_json"}

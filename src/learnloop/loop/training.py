@@ -18,7 +18,7 @@ from learnloop.envs.text_view import TEXT_ENCODER
 from learnloop.evaluation.returns import Returns
 from learnloop.loop.workspace import Settings, Workspace, find_settings
 from learnloop.registry import Proof
-from learnloop.traces.datasets import dataset_from_file
+from learnloop.traces.datasets import DatasetReport, dataset_from_file
 from learnloop.training.options import TrainingOptions, make_options
 from learnloop.training.proof import HELD_OUT_EPISODES, TrainingProof
 from learnloop.training.runs import RunEvaluation, RunRecord, TrainedRun, TrainedSeed, load_run, resume_run, start_run
@@ -190,7 +190,7 @@ def train(
         DivergedError: a number is not finite; the message names the update.
     """
     settings = _settings(home)
-    logged = read_traces(dataset) if isinstance(dataset, str | Path) else dataset
+    logged = read_traces(dataset)[0] if isinstance(dataset, str | Path) else dataset
     place = DEFAULT_ENV if env is None and logged is None else env
     given = {**(options or {}), **({} if updates is None else {"updates": updates})}
     wanted = training_options(algorithm, place, steps=steps, episodes=episodes, dataset=logged, options=given)
@@ -200,15 +200,15 @@ def train(
     return Run(start_run(runs, wanted, chosen, dataset=logged, env=own, on_progress=on_progress), settings)
 
 
-def read_traces(path: str | Path) -> Dataset:
-    """Returns the data set of a file of traces.
+def read_traces(path: str | Path) -> tuple[Dataset, DatasetReport]:
+    """Returns the data set of a file of traces, and what was left out of it.
 
     Raises:
         NotFoundError: there is no such file.
         FormatError: it is no file of traces.
         UsageError: no episode of it can be learned from; why is said.
     """
-    return dataset_from_file(Path(path))[0]
+    return dataset_from_file(Path(path))
 
 
 def resume(
