@@ -339,19 +339,23 @@ def test_interrupting_cuts_running_episodes_with_their_value() -> None:
     assert rollout.bootstraps[0].tolist() == pytest.approx([0.0, value])
 
 
+def share_of_best_actions(seed: int, *, shuffled: bool) -> float:
+    algorithm = make(n_steps=64, num_lanes=4, batch_size=64, n_epochs=5, learning_rate=3e-3, seed=seed)
+    algorithm.shuffled = shuffled
+    drive(algorithm, 640, ends=0.5)
+    observations = np.random.default_rng(9).standard_normal((500, 3)).astype(F)
+    best = (observations[:, 0] > 0).astype(np.int64)
+    return float(np.mean(algorithm.policy().choose(observations) == best))
+
+
 def test_shuffled_credit_learns_nothing() -> None:
-    """The twin of a proof: the same updates, each action credited with another's advantage."""
-    earned = {}
-    for shuffled in (False, True):
-        algorithm = make(n_steps=64, num_lanes=4, batch_size=64, n_epochs=5, learning_rate=3e-3, seed=1)
-        algorithm.shuffled = shuffled
-        drive(algorithm, 640, ends=0.5)
-        policy = algorithm.policy()
-        observations = np.random.default_rng(9).standard_normal((500, 3)).astype(F)
-        best = (observations[:, 0] > 0).astype(np.int64)
-        earned[shuffled] = float(np.mean(policy.choose(observations) == best))
-    assert earned[False] > 0.9
-    assert earned[True] < 0.8
+    """The twin of a proof: the same updates, each action credited with another's advantage.
+
+    One that drifts may be right by chance, as half of all planes are more often than not; twins are not on the average.
+    """
+    assert min(share_of_best_actions(seed, shuffled=False) for seed in (1, 2)) > 0.9
+    twins = [share_of_best_actions(seed, shuffled=True) for seed in range(8)]
+    assert abs(np.mean(twins) - 0.5) < 0.2, twins
 
 
 @pytest.mark.parametrize(
