@@ -189,10 +189,10 @@ def train(
         UsageError: an unknown name, or values that contradict each other or do not fit the environment.
         DivergedError: a number is not finite; the message names the update.
     """
+    given = {**_checked(options), **({} if updates is None else {"updates": updates})}
     settings = _settings(home)
     logged = read_traces(dataset)[0] if isinstance(dataset, str | Path) else dataset
     place = DEFAULT_ENV if env is None and logged is None else env
-    given = {**(options or {}), **({} if updates is None else {"updates": updates})}
     wanted = training_options(algorithm, place, steps=steps, episodes=episodes, dataset=logged, options=given)
     chosen = _seeds(seeds)
     own = None if isinstance(place, str) else place
@@ -258,9 +258,7 @@ def training_options(
     Raises:
         UsageError, NotFoundError: a name is not known, or values contradict each other.
     """
-    if options is not None and not isinstance(options, Mapping):
-        raise UsageError(f"options is {options!r}; hyper-parameters by their names are needed, or None")
-    given = dict(options or {})
+    given = _checked(options)
     run_options = {name: given.pop(name) for name in RUN_OPTIONS if name in given}
     _put_text_encoder(run_options, env)
     if env is None and dataset is not None:
@@ -295,6 +293,12 @@ def _seeds(seeds: object) -> list[Any]:
     if isinstance(seeds, Sequence) and not isinstance(seeds, str):
         return list(seeds)
     raise UsageError(f"seeds is {seeds!r}; how many, or a list of whole numbers, is needed")
+
+
+def _checked(options: object) -> dict[str, Any]:
+    if options is not None and not isinstance(options, Mapping):
+        raise UsageError(f"options is {options!r}; hyper-parameters by their names are needed, or None")
+    return dict(options or {})
 
 
 def _describe(env: Any) -> str:
