@@ -124,7 +124,6 @@ def test_tasks_from_a_file(server: ChatServer, tmp_path: Path) -> None:
         ({"tasks": [{"input": "x", "target": 1, "features": [1]}, *TASKS]}, r"tasks have \[0, 1\] features"),
         ({"tasks": [{"input": "x", "target": 1, "features": [float("nan")]}]}, "finite numbers"),
         ({"reward": "best"}, r"reward is 'best'; give 'exact_match', 'contains', 'numeric', or 'module:function'"),
-        ({"reward": "no_such_module:f"}, "ModuleNotFoundError"),
         ({"reward": "json:decoder"}, "is no function"),
         ({"timeout": 3}, "unknown field `timeout`"),
         ({"timeout_seconds": 0}, "timeout_seconds is 0"),
@@ -138,6 +137,11 @@ def test_wrong_settings(settings: dict[str, Any], message: str) -> None:
     defaults: dict[str, Any] = {"prompts": PROMPTS, "tasks": TASKS, "reward": "numeric"}
     with pytest.raises(UsageError, match=message):
         LLMTask(**({"base_url": "http://127.0.0.1:9/v1", "model": "m"} | defaults | settings))
+
+
+def test_a_score_whose_module_is_missing() -> None:
+    with pytest.raises(NotFoundError, match="the reward 'no_such_module:f' needs the module 'no_such_module'"):
+        LLMTask(base_url="http://127.0.0.1:9/v1", model="m", prompts=PROMPTS, tasks=TASKS, reward="no_such_module:f")
 
 
 # Scores --------------------------------------------------------------------------------------------------------------

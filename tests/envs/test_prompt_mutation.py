@@ -144,7 +144,7 @@ def test_what_has_no_meaning_is_refused(options: dict[str, Any], message: str) -
 def test_ppo_learns_it(seed: int) -> None:
     kwargs = {"size": 32}
     stream = make_stream("prompt-mutation", 8, env_kwargs=kwargs)
-    options = {"learning_rate": 3e-3, "n_steps": 64, "batch_size": 128, "n_epochs": 4}
+    options = {"learning_rate": "lin_0.003", "n_steps": 64, "batch_size": 128, "n_epochs": 4}
     algorithm = build_algorithm(configure("ppo", options), stream.spaces, num_lanes=8, seed=seed)
     random = evaluate_returns(
         algorithm.policy().sampled, "prompt-mutation", num_episodes=200, seed=7, env_kwargs=kwargs
@@ -157,5 +157,5 @@ def test_ppo_learns_it(seed: int) -> None:
         algorithm.set_progress(algorithm.num_steps / 40_000)
         algorithm.learn()
     found = evaluate_returns(algorithm.policy(), "prompt-mutation", num_episodes=200, seed=7, env_kwargs=kwargs)
-    assert found.mean > 0.4, "of 0.5, what prompts lack on the average"
-    assert found.mean > 1.7 * random.mean
+    assert found.mean > 0.45, "of 0.5, what prompts lack on the average"
+    assert found.mean > 2 * random.mean

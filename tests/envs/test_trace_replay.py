@@ -106,8 +106,11 @@ def test_by_name(log: Path, name: str) -> None:
 
 def test_gymnasium_makes_it_too(log: Path) -> None:
     env = gymnasium.make("learnloop/TraceReplay-v0", trace_file=str(log), disable_env_checker=True)
-    _, info = env.reset(seed=0)
-    env.step(int(np.argmax(info["action_mask"])))
+    seen, info = env.reset(seed=0)
+    assert info["action_mask"].sum() == 1
+    following, _, _, truncated, _ = env.step(int(np.argmax(info["action_mask"])))
+    assert not truncated
+    assert following.shape == seen.shape
 
 
 def test_wrong_calls(log: Path, tmp_path: Path) -> None:

@@ -11,19 +11,14 @@ from numpy.typing import NDArray
 
 from learnloop.algorithms.bandit_config import check_range
 from learnloop.algorithms.logged_steps import Minibatch
-from learnloop.algorithms.offline import Descent, OfflineConfig
-from learnloop.algorithms.offline_actor import OfflineActor
-from learnloop.algorithms.twin_critic import MEANING, TwinCritic, critic_heads
-from learnloop.core.spaces import Spaces
+from learnloop.algorithms.offline import Descent
+from learnloop.algorithms.offline_actor import ActorCriticConfig, OfflineActorCritic
 from learnloop.core.stepping import Masks
-from learnloop.nn.distributions import Categorical
-from learnloop.nn.network import Network
-from learnloop.nn.optimizers import Adam, Optimizer
 
 Floats = NDArray[np.float32]
 
 
-class AWACConfig(OfflineConfig, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="awac"):
+class AWACConfig(ActorCriticConfig, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="awac"):
     """AWAC's hyper-parameters, with the paper's values, which are d3rlpy's defaults."""
 
     batch_size: int = 1024
@@ -31,57 +26,20 @@ class AWACConfig(OfflineConfig, frozen=True, kw_only=True, forbid_unknown_fields
     """The paper's lambda, in units of rewards: advantages count divided by it. Large: behaviour cloning."""
     max_weight: float = 100.0
     """No action counts more often than so many average ones."""
-    tau: float = 0.005
-    """How far each gradient step moves the target network."""
 
     def __post_init__(self) -> None:
         """Refuses values without a meaning."""
         super().__post_init__()
         check_range("lam", self.lam, 1e-6, 1e6)
         check_range("max_weight", self.max_weight, 1, 1e30)
-        check_range("tau", self.tau, 0, 1)
 
 
-class AWAC(OfflineActor):
-    """AWAC over discrete actions, with two critics of which the lower one counts.
-
-    Attributes:
-        critic: Q, its target and its optimiser.
-    """
+class AWAC(OfflineActorCritic):
+    """AWAC over discrete actions, with two critics of which the lower one counts."""
 
     tag = "awac"
     config_type = AWACConfig
     config: AWACConfig
-
-    def __init__(
-        self,
-        config: AWACConfig,
-        spaces: Spaces,
-        *,
-        num_lanes: int = 1,
-        seed: int = 0,
-        actor: Network | None = None,
-        critic: Network | None = None,
-    ) -> None:
-        """Builds it.
-
-        Args:
-            config: its hyper-parameters.
-            spaces: the action space must be discrete.
-            num_lanes: how many environments ``choose`` serves.
-            seed: of everything random.
-            actor: of one's own; None: an MLP. From an observation to the logits of the actions.
-            critic: of one's own; None: an MLP. From an observation to two values of each action.
-
-        Raises:
-            UsageError: the spaces or the networks do not fit.
-        """
-        super().__init__(config, spaces, num_lanes=num_lanes, seed=seed, actor=actor)
-        n = self._discrete().n
-        critic = self._checked("critic", critic or self._build("critic", critic_heads(n)), 2 * n, MEANING)
-        self.critic = TwinCritic(critic, n, config.tau)
-        self._categorical = Categorical(n)
-        self._actor_optimizer = Adam(self.actor)
 
     def _step(self, minibatch: Minibatch, learning_rate: float) -> None:
         """Computes both losses with the networks as they are, and moves them then."""
@@ -115,7 +73,7 @@ class AWAC(OfflineActor):
 
     def _means(self, values: Floats, logits: Floats, masks: Masks | None) -> Floats:
         """Returns the mean of ``values`` over the policy's actions, shape ``(batch,)``."""
-        means: Floats = np.add.reduce(values * self._categorical.probabilities(logits, masks), axis=1)
+        means: Floats = np.add.reduce(values * self.categorical.probabilities(logits, masks), axis=1)
         return means
 
     def _advantages(self, values: Floats, logits: Floats, minibatch: Minibatch) -> Floats:
@@ -129,11 +87,3 @@ class AWAC(OfflineActor):
         weights: Floats = np.exp(scaled - scaled.max())
         weights *= np.float32(len(weights)) / np.add.reduce(weights)
         return np.minimum(weights, np.float32(self.config.max_weight))
-
-    def networks(self) -> dict[str, Network]:
-        """Returns its networks, under the names of the constructor's arguments."""
-        return {"actor": self.actor, "critic": self.critic.network}
-
-    def _kept(self) -> tuple[dict[str, Network], dict[str, Optimizer]]:
-        optimizers: dict[str, Optimizer] = {"actor": self._actor_optimizer, "critic": self.critic.optimizer}
-        return {**self.networks(), "target": self.critic.target}, optimizers

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from learnloop.algorithms.bandit_config import check_range
 from learnloop.algorithms.logged_steps import Minibatch
-from learnloop.algorithms.offline import Descent, OfflineConfig
-from learnloop.algorithms.offline_actor import OfflineActor
-from learnloop.algorithms.twin_critic import MEANING, TwinCritic, critic_heads
+from learnloop.algorithms.offline import Descent
+from learnloop.algorithms.offline_actor import ActorCriticConfig, OfflineActorCritic
 from learnloop.core.spaces import Spaces
 from learnloop.nn.mlp import Head
 from learnloop.nn.network import Network
@@ -23,7 +22,7 @@ from learnloop.nn.optimizers import Adam, Optimizer
 Floats = NDArray[np.float32]
 
 
-class IQLConfig(OfflineConfig, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="iql"):
+class IQLConfig(ActorCriticConfig, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="iql"):
     """IQL's hyper-parameters, with the paper's values for locomotion, which are d3rlpy's defaults."""
 
     expectile: float = 0.7
@@ -32,8 +31,6 @@ class IQLConfig(OfflineConfig, frozen=True, kw_only=True, forbid_unknown_fields=
     """How much more an action of higher advantage is copied, in 1 / units of rewards; 0: behaviour cloning."""
     max_weight: float = 100.0
     """No action counts more often."""
-    tau: float = 0.005
-    """How far each gradient step moves the target network."""
 
     def __post_init__(self) -> None:
         """Refuses values without a meaning."""
@@ -41,14 +38,12 @@ class IQLConfig(OfflineConfig, frozen=True, kw_only=True, forbid_unknown_fields=
         check_range("expectile", self.expectile, 1e-6, 1 - 1e-6)
         check_range("beta", self.beta, 0, 1e6)
         check_range("max_weight", self.max_weight, 1e-6, 1e30)
-        check_range("tau", self.tau, 0, 1)
 
 
-class IQL(OfflineActor):
+class IQL(OfflineActorCritic):
     """IQL over discrete actions, with two critics of which the lower one counts.
 
     Attributes:
-        critic: Q, its target and its optimiser.
         value: V.
     """
 
@@ -63,9 +58,8 @@ class IQL(OfflineActor):
         *,
         num_lanes: int = 1,
         seed: int = 0,
-        actor: Network | None = None,
-        critic: Network | None = None,
         value: Network | None = None,
+        **networks: Network | None,
     ) -> None:
         """Builds it.
 
@@ -74,20 +68,15 @@ class IQL(OfflineActor):
             spaces: the action space must be discrete.
             num_lanes: how many environments ``choose`` serves.
             seed: of everything random.
-            actor: of one's own; None: an MLP. From an observation to the logits of the actions.
-            critic: of one's own; None: an MLP. From an observation to two values of each action.
             value: of one's own; None: an MLP. From an observation to its value.
+            networks: ``actor`` and ``critic``, as of ``OfflineActorCritic``.
 
         Raises:
             UsageError: the spaces or the networks do not fit.
         """
-        super().__init__(config, spaces, num_lanes=num_lanes, seed=seed, actor=actor)
-        n = self._discrete().n
-        critic = self._checked("critic", critic or self._build("critic", critic_heads(n)), 2 * n, MEANING)
-        self.critic = TwinCritic(critic, n, config.tau)
+        super().__init__(config, spaces, num_lanes=num_lanes, seed=seed, **networks)
         built = value or self._build("value", [Head(name="value", size=1)])
         self.value: Network = self._checked("value", built, 1, "the value of the observation")
-        self._actor_optimizer = Adam(self.actor)
         self._value_optimizer = Adam(self.value)
 
     def _step(self, minibatch: Minibatch, learning_rate: float) -> None:
@@ -135,12 +124,7 @@ class IQL(OfflineActor):
 
     def networks(self) -> dict[str, Network]:
         """Returns its networks, under the names of the constructor's arguments."""
-        return {"actor": self.actor, "critic": self.critic.network, "value": self.value}
+        return {**super().networks(), "value": self.value}
 
-    def _kept(self) -> tuple[dict[str, Network], dict[str, Optimizer]]:
-        optimizers: dict[str, Optimizer] = {
-            "actor": self._actor_optimizer,
-            "critic": self.critic.optimizer,
-            "value": self._value_optimizer,
-        }
-        return {**self.networks(), "target": self.critic.target}, optimizers
+    def _optimizers(self) -> dict[str, Optimizer]:
+        return {**super()._optimizers(), "value": self._value_optimizer}

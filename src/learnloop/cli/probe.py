@@ -5,7 +5,6 @@ The one command that imports ``learnloop.testing``: it is a tool for those who w
 
 from __future__ import annotations
 
-import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ import click
 from learnloop.cli.output import json_option, print_json, print_table, progress, say
 from learnloop.cli.train import parse_assignments
 from learnloop.core.errors import NotFoundError, UsageError, one_of
+from learnloop.core.importing import import_named
 
 if TYPE_CHECKING:
     from learnloop.testing.probe_subjects import Subject
@@ -97,25 +97,14 @@ def find_subject(target: str) -> Subject:
     module_name, colon, attribute = target.partition(":")
     if not colon:
         return subject_of(target)
-    if not module_name or module_name.startswith(".") or not attribute:
+    if not module_name or not attribute:
         raise UsageError(f"{target!r} is not MODULE:ALGORITHM, such as my_package.mine:Mine")
-    module: Any = _imported(module_name, target)
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # as python -m does: a module of one's own lies in the folder one is in
+    module = import_named(module_name, f"the algorithm {target!r}", "my_package.mine:Mine")
     try:
         found = getattr(module, attribute)
     except AttributeError as error:
         names = one_of(name for name in vars(module) if not name.startswith("_"))
         raise NotFoundError(f"{module_name} has no {attribute!r}; it has {names}") from error
     return subject_of(found, target)
-
-
-def _imported(name: str, target: str) -> object:
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # as python -m does: a module of one's own lies in the folder one is in
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise NotFoundError(f"{target!r} needs the module {error.name!r}, which cannot be found from here") from error
-    except Exception as error:  # whatever a module of the caller's raises
-        raise UsageError(
-            f"the module {name!r} cannot be imported; it raised {type(error).__name__}: {error}"
-        ) from error

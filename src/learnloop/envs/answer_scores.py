@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import numbers
 import re
@@ -11,6 +10,7 @@ from typing import Any
 
 from learnloop.core.errors import RewardError, UsageError, one_of
 from learnloop.core.extensions import POINTS
+from learnloop.core.importing import import_named
 
 Task = Mapping[str, Any]
 Score = Callable[[str, Task], Any]
@@ -44,6 +44,7 @@ def find_score(name: str) -> Score:
 
     Raises:
         UsageError: there is none; what can be given is said.
+        NotFoundError: its module cannot be found.
     """
     if name in BUILT_IN:
         return BUILT_IN[name]
@@ -51,16 +52,10 @@ def find_score(name: str) -> Score:
     if added is not None:
         return check_score(name, added)
     module, colon, function = name.partition(":")
-    if not colon or not module or not function or module.startswith("."):
+    if not colon or not function:
         known = [*BUILT_IN, *POINTS["reward"].names()]
         raise UsageError(f"reward is {name!r}; give {one_of(known)}, or 'module:function' for one of your own")
-    try:
-        found = getattr(importlib.import_module(module), function, None)
-    except Exception as error:  # whatever a module of the caller's raises
-        raise UsageError(
-            f"the module of the reward {name!r} cannot be imported; it raised {type(error).__name__}: {error}"
-        ) from error
-    return check_score(name, found)
+    return check_score(name, getattr(import_named(module, f"the reward {name!r}", "my_rewards:score"), function, None))
 
 
 def check_score(name: str, value: object) -> Score:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import difflib
-import importlib
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
@@ -15,6 +14,7 @@ from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from learnloop.core.errors import LearnloopError, NotFoundError, UsageError, one_of
 from learnloop.core.extensions import POINTS
+from learnloop.core.importing import import_named
 from learnloop.envs.masks import with_masks
 from learnloop.envs.probes import REGISTERED as PROBES
 from learnloop.envs.text_view import TEXT_ENCODER, with_text_encoder
@@ -97,7 +97,7 @@ def resolve_env(name: str) -> str:
         env_id = added_env(env_id) or env_id
     module, colon, registered = env_id.rpartition(":")  # gymnasium's form "module:id", which registers by its import
     if colon:
-        _import(module, name)
+        import_named(module, f"the environment {name!r}", "my_envs:MyEnv-v0")
     spec = gymnasium.registry.get(registered)
     if spec is None:
         raise NotFoundError(f"there is no environment {name!r}; {_suggestion(name)}")
@@ -147,26 +147,6 @@ def portable_env(env: str | EnvMaker) -> str | EnvMaker:
     if not isinstance(env, str) or not POINTS["environment"].is_local(plain := env.removeprefix(ADDED)):
         return env
     return check_env_maker(plain, POINTS["environment"].find(plain))
-
-
-def _import(module: str, name: str) -> None:
-    if not module or module.startswith("."):
-        raise UsageError(
-            f"the environment {name!r} names the module {module!r}; the whole name of one that can be imported is "
-            "needed before the colon, such as my_envs:MyEnv-v0"
-        )
-    try:
-        importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise NotFoundError(f"the environment {name!r} needs the module {module!r}: {error}") from error
-    except Exception as error:  # whatever a module of the caller's raises
-        raise UsageError(
-            f"the module {module!r} of the environment {name!r} cannot be imported; it raised {_told(error)}"
-        ) from error
-
-
-def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 def _suggestion(name: str) -> str:
@@ -229,7 +209,9 @@ def _make(env: str | EnvMaker, kwargs: dict[str, Any]) -> MadeEnv:
     except LearnloopError:
         raise
     except Exception as error:  # whatever a constructor of the caller's raises
-        raise UsageError(f"the environment {label_of(env)!r} cannot be made with {kwargs}: {_told(error)}") from error
+        raise UsageError(
+            f"the environment {label_of(env)!r} cannot be made with {kwargs}: {type(error).__name__}: {error}"
+        ) from error
     max_steps = None
     if type(made) is TimeLimit and made.spec is not None:
         max_steps, made = made.spec.max_episode_steps, made.env
