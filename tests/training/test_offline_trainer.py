@@ -6,12 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
 from learnloop.core.datasets import Dataset
 from learnloop.core.errors import ConflictError, CorruptError, UsageError
 from learnloop.core.records import Verdict
+from learnloop.loop.training import training_options
 from learnloop.training.dataset_files import read_dataset, write_dataset
 from learnloop.training.offline_trainer import OfflineTrainer
 from learnloop.training.options import TrainingOptions, make_options
@@ -75,7 +77,7 @@ def test_without_an_environment_nothing_is_said_of_what_it_earns(tmp_path: Path)
         _ = run.best
     policy = run.seeds[1].policy
     assert [int(policy.act(np.array([shown], dtype=np.float32))) for shown in (-1.0, 1.0)] == [0, 1]
-    later = load_run(tmp_path, run.record.run_id, env=lambda: __import__("gymnasium").make(ENV))
+    later = load_run(tmp_path, run.record.run_id, env=lambda: gymnasium.make(ENV))
     assert later.seeds[0].evaluate(20).mean == 1.0
 
 
@@ -164,3 +166,12 @@ def test_data_sets_on_the_disk(tmp_path: Path) -> None:
         read_dataset(path)
     with pytest.raises(CorruptError):
         read_dataset(tmp_path / "missing")
+
+
+def test_an_environment_object_to_evaluate_in() -> None:
+    """It has lanes of its own, which a training from a data set does not need."""
+    dataset = logged_contexts()
+    env = gymnasium.make_vec(ENV, num_envs=3)
+    found = training_options("bc", env, dataset=dataset, options={"updates": 10})
+    env.close()
+    assert (found.updates, found.n_envs) == (10, 1)

@@ -93,9 +93,10 @@ def train(
         elif resume is not None:
             run = resume_run(resume, home=settings, on_progress=on_progress)
         else:
-            read = None if trace_file is None else _read(trace_file)
+            chosen = agent or algorithm or ("ppo" if trace_file is None else "cql")
+            read = None if trace_file is None else _read(chosen, trace_file)
             run = start(
-                agent or algorithm or ("ppo" if trace_file is None else "cql"),
+                chosen,
                 None if trace_file is not None and env in REPLAYS else env,
                 steps=steps,
                 episodes=episodes,
@@ -120,10 +121,12 @@ def train(
         print_json("learnloop.train/v1", run=run.record, evaluation=evaluation, version=version)
 
 
-def _read(trace_file: str) -> Dataset:
-    """Returns the data set of a file, and says what is in it and what was left out."""
+def _read(algorithm: str, trace_file: str) -> Dataset:
+    """Returns the data set of a file for ``algorithm``, and says what is in it and what was left out."""
     from learnloop.loop.training import read_traces
+    from learnloop.training.options import check_source
 
+    check_source(algorithm, has_dataset=True)
     dataset, report = read_traces(trace_file)
     actions = ", ".join(f"{name} {count:,}" for name, count in report.actions.items())
     say(shown(f"learning from {report.num_steps:,} steps of {report.num_episodes:,} episodes: {actions}"), error=True)

@@ -19,7 +19,7 @@ from learnloop.evaluation.returns import Returns
 from learnloop.loop.workspace import Settings, Workspace, find_settings
 from learnloop.registry import Proof
 from learnloop.traces.datasets import DatasetReport, dataset_from_file
-from learnloop.training.options import TrainingOptions, make_options
+from learnloop.training.options import TrainingOptions, check_source, make_options
 from learnloop.training.proof import HELD_OUT_EPISODES, TrainingProof
 from learnloop.training.runs import RunEvaluation, RunRecord, TrainedRun, TrainedSeed, load_run, resume_run, start_run
 from learnloop.training.seed_trainer import Progress
@@ -147,7 +147,7 @@ class Run:
     @property
     def can_evaluate(self) -> bool:
         """Whether an environment is known to try its policies in; with a data set there may be none."""
-        return self.record.options.env is not None
+        return self.record.options.env is not None or self._trained.own_env is not None
 
     def evaluate(self, num_episodes: int = HELD_OUT_EPISODES) -> RunEvaluation:
         """Returns what each seed's policy earns on held-out episodes, with statistics over seeds."""
@@ -191,6 +191,7 @@ def train(
     """
     given = {**_checked(options), **({} if updates is None else {"updates": updates})}
     settings = _settings(home)
+    check_source(algorithm, has_dataset=dataset is not None)  # before a file that may be large is read
     logged = read_traces(dataset)[0] if isinstance(dataset, str | Path) else dataset
     place = DEFAULT_ENV if env is None and logged is None else env
     wanted = training_options(algorithm, place, steps=steps, episodes=episodes, dataset=logged, options=given)
@@ -265,7 +266,7 @@ def training_options(
         name = None
     else:
         name = resolve_env(env) if isinstance(env, str) else _describe(env)
-        if not isinstance(env, str) and not callable(env):
+        if not isinstance(env, str) and not callable(env) and dataset is None:
             run_options.setdefault("n_envs", getattr(env, "num_envs", 1))  # an object has the lanes that it has
     return make_options(algorithm, name, steps=steps, episodes=episodes, dataset=dataset, options=given, **run_options)
 

@@ -114,7 +114,8 @@ def make_options(
     """
     is_offline = find_algorithm(algorithm).algorithm.is_offline
     budget, n_envs = _Budget(steps, episodes, others.pop("updates", None)), others.pop("n_envs", None)
-    _check_kind(algorithm, dataset, budget, n_envs)
+    check_source(algorithm, has_dataset=dataset is not None)
+    _check_budget(algorithm, is_offline, budget, n_envs)
     for name, value in {**budget._asdict(), "n_envs": n_envs}.items():
         if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
             raise UsageError(f"{name} is {value!r}; a whole number from 1 is needed")
@@ -144,20 +145,26 @@ def make_options(
         raise UsageError(f"the training's options cannot be used: {error}") from error
 
 
-def _check_kind(algorithm: str, dataset: Dataset | None, budget: _Budget, n_envs: int | None) -> None:
-    """Refuses a data set for an algorithm that acts, none for one that does not, and what does not go with it."""
+def check_source(algorithm: str, *, has_dataset: bool) -> None:
+    """Returns if ``algorithm`` learns from what it is given: a data set, or an environment in which it acts.
+
+    Raises:
+        UsageError: it does not, or there is no such algorithm.
+    """
     is_offline = find_algorithm(algorithm).algorithm.is_offline
     offline = [name for name, entry in ALGORITHMS.items() if entry.algorithm.is_offline]
-    if is_offline and dataset is None:
+    if is_offline and not has_dataset:
         raise UsageError(
-            f"{algorithm} learns from logged episodes; give a file of them (--trace-file, trace_file=) or a data set "
-            "(dataset=)"
+            f"{algorithm} learns from logged episodes; give a file of them (--trace-file) or a data set (dataset=)"
         )
-    if not is_offline and dataset is not None:
+    if not is_offline and has_dataset:
         raise UsageError(
             f"{algorithm} learns by its own actions in an environment: what others would have brought is not in a log. "
             f"From logs learn {one_of(offline)}"
         )
+
+
+def _check_budget(algorithm: str, is_offline: bool, budget: _Budget, n_envs: int | None) -> None:
     if is_offline and (budget.steps is not None or budget.episodes is not None or n_envs is not None):
         raise UsageError(
             f"{algorithm} takes no step in an environment: leave steps, episodes and n_envs out, and give updates"
