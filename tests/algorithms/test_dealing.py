@@ -7,6 +7,7 @@ import pytest
 
 from learnloop.algorithms import build_algorithm, configure
 from learnloop.algorithms.dealing import deal, deal_centred
+from learnloop.core.errors import UsageError
 from learnloop.envs import make_stream
 
 F = np.float32
@@ -28,9 +29,14 @@ def test_each_goes_to_another_row(size: int) -> None:
         assert abs(others - expected).max() < 6 * np.sqrt(expected) + 1e-9
 
 
-def test_one_alone_and_rows() -> None:
+def test_one_alone_cannot_be_dealt() -> None:
+    """A twin with batches of one step would learn the truth."""
+    with pytest.raises(UsageError, match="batch_size of at least 2"):
+        deal(np.array([3.0]), np.random.default_rng(0))
+
+
+def test_rows() -> None:
     rng = np.random.default_rng(0)
-    assert deal(np.array([3.0]), rng).tolist() == [3.0]
     rows = np.arange(8).reshape(4, 2)
     assert sorted(map(tuple, deal(rows, rng))) == sorted(map(tuple, rows))
 

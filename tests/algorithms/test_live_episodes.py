@@ -193,7 +193,7 @@ def test_live_rewards_are_scaled_as_those_of_lanes() -> None:
         seen.append(totals[name])
         variance = float(np.var(seen)) if len(seen) > 1 else 1.0
         expected.append((name, float(np.clip(reward / np.sqrt(variance + 1e-8), -10, 10))))
-    by_episode = {key[0]: [step.reward for step in steps] for key, steps in algorithm._segments._steps.items()}
+    by_episode = dict(zip("ab", [[step.reward for step in steps] for steps in algorithm._segments], strict=True))
     for name in rewards:
         assert by_episode[name] == pytest.approx([value for owner, value in expected if owner == name])
     assert algorithm._reward_scaler is not None

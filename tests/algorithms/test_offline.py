@@ -473,3 +473,19 @@ def test_actions_come_out_in_the_form_of_the_space(action: Any) -> None:
         assert found in (-1, 0, 1)
     else:
         assert found.shape == (2,)
+
+
+@pytest.mark.parametrize("name", ["iql", "awac"])
+def test_a_step_that_diverges_moves_nothing(name: str) -> None:
+    """Of several networks the last one is not finite: neither the others nor their optimisers have moved."""
+    algorithm = make(name, random_dataset())
+    algorithm.update(3)
+    before = algorithm.state()
+    with np.errstate(invalid="ignore"):
+        algorithm.actor.parameters[:] = np.nan
+        with pytest.raises(DivergedError):
+            algorithm.update(1)
+    after = algorithm.state()
+    for key, value in before.tensors.items():
+        if key != "network.actor":
+            np.testing.assert_array_equal(after.tensors[key], value, err_msg=key)

@@ -163,5 +163,7 @@ def test_a_file_of_traces(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> 
     assert "what these policies earn is not measured" in shown.out
     assert run([*arguments[:-2], "--register", "x"]) == 2
     assert "name it with --env" in capfd.readouterr().err
+    assert run([*arguments, "--register", "x"]) == 2  # a replay is not what was logged
+    assert "name it with --env" in capfd.readouterr().err
     assert run(["train", "--trace-file", str(file), "--algorithm", "ppo"]) == 2
     assert "learns by its own actions" in capfd.readouterr().err

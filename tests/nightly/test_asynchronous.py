@@ -39,4 +39,6 @@ def test_it_learns_cartpole_as_a2c(tmp_path: Path, capsys: pytest.CaptureFixture
         print(f"\nP(a3c > a2c) = {found.probability:.3f} {found.interval}; staleness {np.mean(stale):.2f}")  # noqa: T201
     assert found.interval is not None
     assert found.interval.low <= 0.5 <= found.interval.high
+    spread = np.hypot(np.std(late["a2c"], ddof=1), np.std(late["a3c"], ddof=1)) / np.sqrt(NUM_SEEDS)
+    assert abs(np.mean(late["a3c"]) - np.mean(late["a2c"])) < 3 * spread
     assert np.mean(stale) > 0.2

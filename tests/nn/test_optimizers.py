@@ -105,6 +105,34 @@ def test_goes_on_from_a_state_bit_for_bit(case: str) -> None:
     assert network.parameters.tobytes() == resumed.parameters.tobytes()
 
 
+def test_a_state_of_before_units() -> None:
+    """It is that of gradients as they were."""
+    network = network_of()
+    optimizer = Adam(network)
+    network.gradients[:] = 0.5
+    optimizer.step(1e-3)
+    old = {name: value for name, value in optimizer.state().items() if name != "unit"}
+    again = Adam(network_of())
+    again.restore(old)
+    assert again.state()["unit"] == 1.0
+    np.testing.assert_array_equal(again.state()["second_moment"], optimizer.state()["second_moment"])
+
+
+def test_the_largest_gradients_do_not_freeze_it() -> None:
+    """Each tenfold the one before, clipped to 1: their squares would be infinite in the units of the newest."""
+    for make, _ in CASES.values():
+        network = network_of()
+        optimizer = make(network)
+        for power in range(20):
+            network.gradients[:] = 10.0**power
+            optimizer.step(1e-3, 10.0**-power)
+        before = network.parameters.copy()
+        network.gradients[:] = 1.0
+        optimizer.step(1e-3)
+        assert np.isfinite(network.parameters).all()
+        assert (network.parameters < before).all()
+
+
 def test_the_state_is_arrays() -> None:
     state = Adam(network_of()).state()
     assert set(state) == {"first_moment", "second_moment", "unit", "num_steps"}

@@ -243,6 +243,14 @@ from learnloop.training.options import make_options
 from learnloop.training.runs import start_run
 start_run(Path(sys.argv[1]), make_options("a3c", "CartPole-v1", steps=10**9), [0])
 """
+HANGING = """
+import sys
+from learnloop.training.asynchronous import AsynchronousTrainer
+from learnloop.training.options import make_options
+from tests.training.worker_envs import Faulty
+kwargs = {"fault": "hang", "after": 100}  # more than the steps of the trial before the training
+AsynchronousTrainer(make_options("a3c", "its place", steps=10**9, n_envs=1, env_kwargs=kwargs), 0, env=Faulty).run()
+"""
 
 
 def members(group: int) -> list[int]:
@@ -260,6 +268,21 @@ def until(holds: Callable[[], bool], seconds: float = 60) -> None:
     while not holds() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert holds()
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_workers_that_hang_end_with_their_learner(how: signal.Signals) -> None:
+    """They look at nothing while a step of their environment lasts."""
+    child = subprocess.Popen([sys.executable, "-c", HANGING], start_new_session=True, stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: len(members(child.pid)) == 3)
+        time.sleep(2.0)  # after the 100 steps that they take
+        os.kill(child.pid, how)
+        child.wait(30)
+        until(lambda: not members(child.pid), 10)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
 
 
 @pytest.mark.slow
@@ -318,16 +341,16 @@ def test_a_resumed_training_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
         cut(options, tmp_path, 50)
     kept = newest_checkpoint(tmp_path / "checkpoints")
     trainer = AsynchronousTrainer(options, 1, folder=tmp_path)
-    assert trainer.resume() == kept.num_steps >= 400
+    assert trainer.resume() == kept.position >= 400
     algorithm = trainer.algorithm
     values, tensors = kept.values["algorithm"], part_of(kept.tensors, "algorithm/")
-    assert algorithm.num_steps == values["num_steps"] == kept.num_steps
+    assert algorithm.num_steps == values["num_steps"] == kept.position
     assert algorithm.num_updates == values["num_updates"] > 0
     assert algorithm.num_stale_dropped == values["num_stale_dropped"]
     np.testing.assert_array_equal(algorithm.network.parameters, tensors["parameters"])
     for name, value in algorithm.optimizer.state().items():
         np.testing.assert_array_equal(value, tensors[f"optimizer.{name}"])
-    assert algorithm.moments()[0] == tensors["observation_scaler.count"][0] == kept.num_steps
+    assert algorithm.moments()[0] == tensors["observation_scaler.count"][0] == kept.position
     with nothing_left():
         result = trainer.run()
     assert result.num_steps == 1200

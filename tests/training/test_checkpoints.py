@@ -27,7 +27,7 @@ def checkpoint(num_steps: int) -> Checkpoint:
 def test_what_was_saved_comes_back(tmp_path: Path) -> None:
     save_checkpoint(tmp_path, checkpoint(7))
     found = newest_checkpoint(tmp_path)
-    assert found.num_steps == 7
+    assert found.position == 7
     assert found.values == {"rng": {"state": 2**127 + 1}, "seen": [1.5, None]}
     np.testing.assert_array_equal(found.tensors["a/x"], np.arange(7, dtype=np.float32))
     assert found.tensors["b"].shape == (0, 3)
@@ -47,7 +47,7 @@ def test_a_half_written_one_is_not_there(tmp_path: Path) -> None:
     part = tmp_path / f".{9:012d}.part"
     part.mkdir()
     (part / TENSORS).write_bytes(b"half")
-    assert newest_checkpoint(tmp_path).num_steps == 3
+    assert newest_checkpoint(tmp_path).position == 3
 
 
 @pytest.mark.parametrize("name", [STATE, TENSORS])
@@ -59,7 +59,7 @@ def test_a_changed_one_is_passed_over_for_the_one_before(tmp_path: Path, name: s
     (place / name).write_bytes(data)
     with pytest.raises(CorruptError, match="changed or cut"):
         load_checkpoint(place)
-    assert newest_checkpoint(tmp_path).num_steps == 3
+    assert newest_checkpoint(tmp_path).position == 3
 
 
 def test_none_that_is_whole(tmp_path: Path) -> None:

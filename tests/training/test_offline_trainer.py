@@ -15,6 +15,7 @@ from learnloop.core.errors import ConflictError, CorruptError, UsageError
 from learnloop.core.records import Verdict
 from learnloop.loop.training import training_options
 from learnloop.training.dataset_files import read_dataset, write_dataset
+from learnloop.training.metrics_file import read_metrics
 from learnloop.training.offline_trainer import OfflineTrainer
 from learnloop.training.options import TrainingOptions, make_options
 from learnloop.training.runs import load_run, resume_run, start_run
@@ -63,7 +64,10 @@ def test_what_is_learned_is_tried_in_the_environment_that_was_logged(tmp_path: P
     assert result.best_return == 1.0  # the best policy pays 1 in every episode, the uniform one 0
     assert seen[-1].fraction == 1
     assert seen[-1].is_offline
-    assert (tmp_path / "metrics.jsonl").read_text().count("\n") >= 3
+    lines = read_metrics(tmp_path / "metrics.jsonl")
+    assert {line["num_steps"] for line in lines} == {400}  # of the data set: no environment step is taken
+    assert [line["num_updates"] for line in lines if "eval/mean_reward" in line] == [100, 200, 300]
+    assert all("time/fps" not in line and "time/updates_per_second" in line for line in lines)
 
 
 def test_without_an_environment_nothing_is_said_of_what_it_earns(tmp_path: Path) -> None:
@@ -79,6 +83,8 @@ def test_without_an_environment_nothing_is_said_of_what_it_earns(tmp_path: Path)
     assert [int(policy.act(np.array([shown], dtype=np.float32))) for shown in (-1.0, 1.0)] == [0, 1]
     later = load_run(tmp_path, run.record.run_id, env=lambda: gymnasium.make(ENV))
     assert later.seeds[0].evaluate(20).mean == 1.0
+    with pytest.raises(UsageError, match=r"nothing was evaluated while it learned.*train again with env="):
+        later.seeds[0].prove()
 
 
 def test_an_environment_of_other_spaces_is_refused() -> None:
@@ -175,3 +181,11 @@ def test_an_environment_object_to_evaluate_in() -> None:
     found = training_options("bc", env, dataset=dataset, options={"updates": 10})
     env.close()
     assert (found.updates, found.n_envs) == (10, 1)
+
+
+def test_a_twin_cannot_be_made_of_single_steps(tmp_path: Path) -> None:
+    dataset = logged_contexts(50)
+    wanted = make_options("cql", ENV, dataset=dataset, updates=20, options={**SMALL, "batch_size": 1})
+    run = start_run(tmp_path, wanted, [0], dataset=dataset)
+    with pytest.raises(UsageError, match="batch_size of at least 2"):
+        run.best.prove(num_episodes=20)

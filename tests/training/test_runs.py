@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -230,3 +231,16 @@ def test_a_record_of_another_format_is_refused(tmp_path: Path) -> None:
     (run.folder / RUN_FILE).write_bytes(msgspec.json.encode(record))
     with pytest.raises(CorruptError, match=r"learnloop\.run/v9"):
         load_run(tmp_path, "latest")
+
+
+def test_a_run_of_before_updates_were_kept_can_be_read(tmp_path: Path) -> None:
+    run = start_run(tmp_path, make_options("random", "CartPole-v1", steps=300), [0])
+    path = run.folder / "run.json"
+    record = json.loads(path.read_text())
+    for result in record["results"]:
+        del result["best_updates"]
+        for point in result["curve"]:
+            del point["num_updates"]
+    path.write_text(json.dumps(record))
+    found = load_run(tmp_path, "latest")
+    assert found.best.evaluate(3).mean == run.best.evaluate(3).mean

@@ -198,8 +198,8 @@ def test_what_does_not_fit_leaves_no_processes() -> None:
 
 def test_figures_that_were_cut_short_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_text('{"num_steps": 1}\n{"num_st{"num_steps": 2}\n7\n{"num_steps": 3}\n{"num_steps": 4')
-    assert [line["num_steps"] for line in read_metrics(path)] == [1, 3]
+    path.write_text('{"position": 1}\n{"posit{"position": 2}\n7\n{"position": 3}\n{"position": 4')
+    assert [line["position"] for line in read_metrics(path)] == [1, 3]
 
 
 def test_schedules_end_with_the_episodes_where_these_end_the_training(tmp_path: Path) -> None:

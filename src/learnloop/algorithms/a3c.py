@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.algorithms.a2c import A2C, A2CConfig
-from learnloop.algorithms.algorithm import NORMS_INTERVAL
 from learnloop.algorithms.algorithm_config import check_count
 from learnloop.algorithms.bandit_config import check_range
 from learnloop.algorithms.scaling import ObservationScaler, RewardScaler
@@ -31,7 +30,7 @@ from learnloop.core.seeding import derive_seed, generator
 from learnloop.core.spaces import Spaces
 from learnloop.nn.mlp import MLP
 from learnloop.nn.network import Network
-from learnloop.nn.optimizers import clip_coefficient, gradient_norm
+from learnloop.nn.optimizers import gradient_norm
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
@@ -122,7 +121,7 @@ class A3C(A2C):
             num_updates: how many updates the parameters had that it was found with.
 
         Raises:
-            DivergedError: it is not finite; nothing was changed.
+            DivergedError: it is not finite, and nothing was changed; or the parameters are not after it.
             UsageError: it does not fit, or is of parameters that this algorithm never had.
         """
         network, config = self.network, self.config
@@ -137,15 +136,11 @@ class A3C(A2C):
             self.num_stale_dropped += 1
             self.metrics.set("train/num_stale_dropped", self.num_stale_dropped)
             return False
-        norm = gradient_norm(gradient)
-        if not math.isfinite(norm):
-            self._diverge(f"the gradient has norm {norm}", int(np.count_nonzero(~np.isfinite(gradient))))
+        norm = self._checked_norm(gradient)
         np.copyto(network.gradients, gradient)
-        if self.num_updates % NORMS_INTERVAL == 0:
-            self._note_layers(network)
         learning_rate = value_at(config.learning_rate, self.progress)
         before = network.parameters.copy()
-        self.optimizer.step(learning_rate, clip_coefficient(norm, config.max_grad_norm))
+        self._move(network, self.optimizer, norm, learning_rate, config.max_grad_norm)
         self.num_updates += 1
         self._note_step(before, norm, learning_rate)
         return True

@@ -7,6 +7,7 @@ mix: each has its own transitions, and what follows its last one is never anothe
 
 from __future__ import annotations
 
+import hashlib
 import math
 import warnings
 from abc import ABC, abstractmethod
@@ -229,9 +230,15 @@ class Algorithm(ABC):
         """Returns its networks by the names of the constructor's arguments: what a call with others replaces."""
         return {}
 
-    @abstractmethod
     def parameter_hash(self) -> str:
-        """Returns the SHA-256 of the parameters as they are now: the same seed gives the same one on one thread."""
+        """Returns the SHA-256 of the parameters of all networks that learn, as they are now.
+
+        The same seed gives the same one on one thread.
+        """
+        digest = hashlib.sha256()
+        for network in self.networks().values():
+            digest.update(network.parameters.tobytes())
+        return digest.hexdigest()
 
     def set_progress(self, progress: float) -> None:
         """Says how much of the training is done, from 0 to 1: what schedules depend on."""
@@ -276,18 +283,40 @@ class Algorithm(ABC):
         Raises:
             DivergedError: the loss or the gradient is not finite; nothing was changed.
         """
+        norm = self._find_gradient(network, gradient, loss)
+        self._move(network, optimizer, norm, learning_rate, max_grad_norm)
+        return norm
+
+    def _find_gradient(self, network: Network, gradient: Floats, loss: float) -> float:
+        """Leaves the gradient of the parameters in ``network`` and returns its norm; the first part of a step.
+
+        Raises:
+            DivergedError: as of ``_descend``.
+        """
         if not math.isfinite(loss):
             self._diverge(f"the loss is {loss}", 1)
         network.backward(gradient)
-        norm = gradient_norm(network.gradients)
+        return self._checked_norm(network.gradients)
+
+    def _checked_norm(self, gradients: Floats) -> float:
+        """Returns the norm of ``gradients``, shape ``(num_parameters,)``, if it is finite."""
+        norm = gradient_norm(gradients)
         if not math.isfinite(norm):
-            num_non_finite = int(np.count_nonzero(~np.isfinite(network.gradients)))
-            self._diverge(f"the gradient has norm {norm}", num_non_finite)
+            self._diverge(f"the gradient has norm {norm}", int(np.count_nonzero(~np.isfinite(gradients))))
         self.metrics.set("train/num_non_finite", 0)  # a norm that is finite has no term that is not
+        return norm
+
+    def _move(
+        self, network: Network, optimizer: Optimizer, norm: float, learning_rate: float, max_grad_norm: float | None
+    ) -> None:
+        """Moves ``network`` along its gradient, of L2 norm ``norm``; the second part of a step."""
         if self.num_updates % NORMS_INTERVAL == 0:
             self._note_layers(network)
         optimizer.step(learning_rate, clip_coefficient(norm, max_grad_norm))
-        return norm
+
+    def _check_outputs(self, outputs: Floats) -> None:
+        if not math.isfinite(float(np.add.reduce(outputs, axis=None))):
+            raise DivergedError(f"after update {self.num_updates} the network's outputs are not finite")
 
     def _note_layers(self, network: Network) -> None:
         """Notes the norm of the gradient of each layer, before clipping."""

@@ -7,12 +7,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop.core.errors import UsageError
+
 
 def deal(values: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
-    """Returns ``values``, shape ``(batch, ...)``, each at another row than its own; a single one stays.
+    """Returns ``values``, shape ``(batch, ...)``, each at another row than its own.
 
     A permutation would leave each in its place with a probability of 1 / batch: of small batches a twin learns that.
+
+    Raises:
+        UsageError: there is but one, which no other row can get: such a twin would learn the truth.
     """
+    if len(values) < 2:
+        raise UsageError(
+            "the twin of a proof deals what belongs to a step to others of its batch, and this one has a single step; "
+            "train with a batch_size of at least 2"
+        )
     order = rng.permutation(len(values))
     dealt = np.empty_like(values)
     dealt[order] = values[np.roll(order, 1)]

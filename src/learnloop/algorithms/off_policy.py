@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -23,7 +22,7 @@ from learnloop.algorithms.n_step import NStepLanes
 from learnloop.algorithms.replay import MARGIN, Entries, ReplayBuffer, Transitions
 from learnloop.algorithms.schedules import value_at
 from learnloop.algorithms.states import AlgorithmState, count_of, part_of, prefixed, put_parameters
-from learnloop.core.errors import ActionError, CorruptError, DivergedError, UsageError
+from learnloop.core.errors import ActionError, CorruptError, UsageError
 from learnloop.core.spaces import Spaces
 from learnloop.core.stepping import Actions, LaneStep, Masks
 from learnloop.nn.network import Network
@@ -164,10 +163,6 @@ class OffPolicyAlgorithm(Algorithm):
     def _from_space(self, actions: Actions) -> Actions:
         """Returns actions as the replay keeps them."""
         return actions
-
-    def _check_outputs(self, outputs: Floats) -> None:
-        if not math.isfinite(float(np.add.reduce(outputs, axis=None))):
-            raise DivergedError(f"after update {self.num_updates} the network's outputs are not finite")
 
     # Recording ---------------------------------------------------------------------------------------------------
 
@@ -319,13 +314,6 @@ class OffPolicyAlgorithm(Algorithm):
             "share_observations": config.share_observations,
             "margin": max(MARGIN, 4 * self.num_lanes * (config.n_steps + 2)),
         }
-
-    def parameter_hash(self) -> str:
-        """Returns the SHA-256 of the parameters of all networks that learn."""
-        digest = hashlib.sha256()
-        for network in self.networks().values():
-            digest.update(network.parameters.tobytes())
-        return digest.hexdigest()
 
     @abstractmethod
     def _kept(self) -> tuple[dict[str, Network], dict[str, Optimizer]]:

@@ -6,7 +6,6 @@ environment or for live agents, but nothing is learned from that: record it, mak
 
 from __future__ import annotations
 
-import hashlib
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -25,7 +24,7 @@ from learnloop.algorithms.off_policy import CHANGE_INTERVAL, DORMANT_INTERVAL
 from learnloop.algorithms.schedules import value_at
 from learnloop.algorithms.states import AlgorithmState, part_of, prefixed, put_parameters
 from learnloop.core.datasets import Dataset
-from learnloop.core.errors import CorruptError, DivergedError, UsageError
+from learnloop.core.errors import CorruptError, UsageError
 from learnloop.core.seeding import derive_seed, generator
 from learnloop.core.spaces import Discrete, Spaces
 from learnloop.core.stepping import Actions, LaneStep, Masks
@@ -101,7 +100,6 @@ class OfflineAlgorithm(Algorithm):
         self._fingerprint: str | None = None
         """Of the data set that was loaded, or that a restored state learned from; None: not looked at yet."""
         self._acting_rng = generator(seed, self.tag, "acting")
-        self._befores: dict[str, Floats] = {}
 
     # The data set ------------------------------------------------------------------------------------------------
 
@@ -175,26 +173,15 @@ class OfflineAlgorithm(Algorithm):
         """Takes one gradient step."""
 
     def _descend_all(self, descents: Sequence[Descent], learning_rate: float) -> None:
-        """Takes a gradient step of each network, or of none where a number is not finite."""
-        for descent in descents[:-1]:
-            parameters = descent.network.parameters
-            np.copyto(self._befores.setdefault(descent.name, np.empty_like(parameters)), parameters)
-        loss = squares = 0.0
-        for number, (name, network, optimizer, gradient, part) in enumerate(descents):
-            try:
-                norm = self._descend(network, optimizer, gradient, part, learning_rate, self.config.max_grad_norm)
-            except DivergedError:
-                for done in descents[:number]:
-                    np.copyto(done.network.parameters, self._befores[done.name])
-                    done.network.refresh()
-                raise
+        """Takes a gradient step of each network, or of none where a number is not finite: all are found first."""
+        norms = [self._find_gradient(each.network, each.gradient, each.loss) for each in descents]
+        for (name, network, optimizer, _, part), norm in zip(descents, norms, strict=True):
+            self._move(network, optimizer, norm, learning_rate, self.config.max_grad_norm)
             if name:
                 self.metrics.add(f"train/{name}_loss", part)
                 self.metrics.add(f"train/{name}_gradient_norm", norm)
-            loss += part
-            squares += norm * norm
-        self.metrics.add("train/loss", loss)
-        self.metrics.add("train/gradient_norm", math.sqrt(squares))
+        self.metrics.add("train/loss", sum(each.loss for each in descents))
+        self.metrics.add("train/gradient_norm", math.hypot(*norms))
 
     def _dealt(self, values: Floats) -> Floats:
         """Returns ``values``, shape ``(batch,)``; those of a shuffled twin are dealt anew among the rows."""
@@ -238,10 +225,6 @@ class OfflineAlgorithm(Algorithm):
 
     def _choose(self, observations: Floats, masks: Masks | None) -> Chosen:
         return Chosen(self._act(observations, masks))
-
-    def _check_outputs(self, outputs: Floats) -> None:
-        if not math.isfinite(float(np.add.reduce(outputs, axis=None))):
-            raise DivergedError(f"after update {self.num_updates} the network's outputs are not finite")
 
     def record(self, step: LaneStep) -> None:
         """Raises UsageError: it learns from a data set."""
@@ -304,10 +287,6 @@ class OfflineAlgorithm(Algorithm):
                 f"{self.encoder.size} to {output_size}: {what}"
             )
         return network
-
-    def parameter_hash(self) -> str:
-        """Returns the SHA-256 of the parameters of all networks that learn."""
-        return hashlib.sha256(self._all_parameters().tobytes()).hexdigest()
 
     @abstractmethod
     def _kept(self) -> tuple[dict[str, Network], dict[str, Optimizer]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -454,10 +453,6 @@ class OnPolicyAlgorithm(Algorithm):
     def networks(self) -> dict[str, Network]:
         """Returns its network, under the name of the constructor's argument."""
         return {"network": self.network}
-
-    def parameter_hash(self) -> str:
-        """Returns the SHA-256 of the parameters."""
-        return hashlib.sha256(self.network.parameters.tobytes()).hexdigest()
 
     def value(self, observations: Floats) -> Floats:
         """Returns the value of encoded observations, shape ``(batch,)``."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -56,10 +54,6 @@ class Random(Algorithm):
 
     def _discard_live(self, episode: str) -> None:
         """Does nothing: no episode is remembered."""
-
-    def parameter_hash(self) -> str:
-        """Returns the SHA-256 of nothing: it has no parameters."""
-        return hashlib.sha256(b"").hexdigest()
 
     def policy(self) -> NetworkPolicy:
         """Returns the policy, with a stream of draws of its own."""

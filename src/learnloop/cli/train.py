@@ -150,7 +150,7 @@ def _refuse_contradictions(ctx: click.Context) -> None:
     }
     if {"agent", "algorithm"} <= given:
         raise click.UsageError("--agent is another name of --algorithm; give one of them")
-    if {"trace_file", "name"} <= given and "env" not in given:
+    if {"trace_file", "name"} <= given and ("env" not in given or ctx.params["env"] in REPLAYS):
         raise click.UsageError("what a policy learned is proven in the environment that was logged: name it with --env")
     if "resume" in given and given - _WITH_RESUME:
         names = ", ".join(option.opts[0] for option in ctx.command.params if option.name in given - _WITH_RESUME)

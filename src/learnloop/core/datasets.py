@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from learnloop.core.errors import UsageError
@@ -99,10 +98,6 @@ class Dataset:
 
     def fingerprint(self) -> str:
         """Returns the SHA-256 of its arrays: the lineage of what is learned from it."""
-        return self._fingerprint
-
-    @cached_property
-    def _fingerprint(self) -> str:
         digest = hashlib.sha256()
         for name, array in self.arrays().items():
             digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())

@@ -22,6 +22,8 @@ Floats = NDArray[np.float32]
 LARGEST_JUMP = 1e3
 """If gradients must be made so many times smaller than those before, they are, and not the moments larger: those could
 leave what float32 holds."""
+SMALLEST_UNIT = 1e-12
+"""So small a scale is made true at once: gradients of the size that it belongs to have squares that are infinite."""
 BLOCK = 32768
 """How many parameters are updated at a time: five arrays of so many float32 stay in a cache of 1 MB."""
 
@@ -73,7 +75,7 @@ class _FlatOptimizer:
 
         That is the scale of the gradients, which are then left as they are.
         """
-        if gradient_scale * LARGEST_JUMP < self._unit:
+        if gradient_scale * LARGEST_JUMP < self._unit or gradient_scale < SMALLEST_UNIT:
             return 1.0, np.array(gradient_scale / self._unit, dtype=np.float32)
         ratio = self._unit / gradient_scale
         self._unit = gradient_scale
@@ -90,6 +92,7 @@ class _FlatOptimizer:
         Raises:
             ValueError: it is not the state of such an optimiser.
         """
+        state = {"unit": np.array(1.0), **state}  # states of before there were units have that of 1
         wanted = {**{name: moment.shape for name, moment in self._moments.items()}, "unit": (), "num_steps": ()}
         found = {name: value.shape for name, value in state.items()}
         if found != wanted:

@@ -301,6 +301,11 @@ def _trained(
     env: str,
     on_progress: OnProgress | None,
 ) -> tuple[Verdict, list[str]]:
+    if probe == "P12" and settings.steps < 2 * settings.lanes:
+        raise UsageError(
+            f"P12 flips its best arm halfway, and {settings.steps} steps in {settings.lanes} lanes have no half; give "
+            f"{2 * settings.lanes} or more"
+        )
     halves: list[Any] = []
     shown = np.zeros(1, dtype=np.float32)
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import importlib
 import os
+import select
 import selectors
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
@@ -298,7 +300,20 @@ def main() -> None:
         raise SystemExit(1) from error
 
 
+def _end_with(commands: int) -> None:
+    """Ends this process some time after the learner has closed its end of ``commands``, whatever it does by then.
+
+    Else one whose environment takes long would outlive a learner that was killed until its step returns.
+    """
+    watched = select.poll()
+    watched.register(commands, 0)  # a hang-up is told without being asked for
+    watched.poll()
+    time.sleep(CLOSE_SECONDS)
+    os._exit(1)
+
+
 def _work(task: ActorTask, commands: int, answers: int) -> None:
+    threading.Thread(target=_end_with, args=(commands,), daemon=True).start()
     with threadpool_limits(limits=1, user_api="blas"):
         replica = _Replica(task)
         try:

@@ -1,7 +1,8 @@
 """Checkpoints of a training: whole or not there, checked when they are read.
 
-A checkpoint is a folder named by its steps with ``state.safetensors`` and ``state.json``, which holds the checksum of
-the other after a line with its own. It is written beside its place and renamed, so that a kill leaves the one before.
+A checkpoint is a folder named by its position (steps, or updates with a data set), with ``state.safetensors`` and
+``state.json``, which holds the checksum of the other after a line with its own. It is written beside its place and
+renamed, so that a kill leaves the one before.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from safetensors.numpy import load, save
 from learnloop.core.errors import CorruptError, NotFoundError, StoreError
 from learnloop.store.blobs import sync_folder, write_file
 
-FORMAT = "learnloop.checkpoint/v1"
+FORMAT = "learnloop.checkpoint/v2"
 STATE = "state.json"
 TENSORS = "state.safetensors"
 KEPT = 2
@@ -28,9 +29,10 @@ KEPT = 2
 
 
 class Checkpoint(NamedTuple):
-    """The state of a training at a step."""
+    """The state of a training."""
 
-    num_steps: int
+    position: int
+    """Environment steps; of a training from a data set updates."""
     tensors: dict[str, NDArray[Any]]
     values: dict[str, Any]
 
@@ -41,14 +43,14 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     Raises:
         StoreError: the disk refuses.
     """
-    place = folder / f"{checkpoint.num_steps:012d}"
+    place = folder / f"{checkpoint.position:012d}"
     part = folder / f".{place.name}.part"
     tensors = save({name: np.asarray(value, order="C") for name, value in checkpoint.tensors.items() if value.size})
     without = {name: value for name, value in checkpoint.tensors.items() if not value.size}
     empty = {name: [value.dtype.name, list(value.shape)] for name, value in without.items()}
     state = {
         "format": FORMAT,
-        "num_steps": checkpoint.num_steps,
+        "position": checkpoint.position,
         "sha256": hashlib.sha256(tensors).hexdigest(),
         "empty": empty,
         "values": checkpoint.values,
@@ -101,7 +103,7 @@ def load_checkpoint(place: Path) -> Checkpoint:
             raise CorruptError(f"checkpoint {place}: {TENSORS} was changed or cut")
         tensors = {name: value.copy() for name, value in load(data).items()}
         tensors |= {name: np.zeros(shape, dtype=dtype) for name, (dtype, shape) in state["empty"].items()}
-        return Checkpoint(state["num_steps"], tensors, state["values"])
+        return Checkpoint(state["position"], tensors, state["values"])
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise CorruptError(f"checkpoint {place} cannot be read: {error}") from error
 

@@ -17,7 +17,7 @@ from learnloop.core.spaces import Box, Spaces, num_choices
 from learnloop.core.stepping import Actions, LaneStep, Masks
 from learnloop.envs import EnvStream, make_stream
 from learnloop.envs.streams import AnyEnv
-from learnloop.evaluation.returns import BatchPolicy
+from learnloop.evaluation.returns import MAX_EPISODE_STEPS, BatchPolicy
 from learnloop.nn.action_codec import ActionCodec
 
 Floats = NDArray[np.float32]
@@ -173,6 +173,11 @@ class _Log:
         codec = ActionCodec(stream.spaces.action)
         observations, masks = stream.reset(seed)
         while not count.is_met(self._num_steps, self._num_whole):
+            if len(self._ticks) - self._begun[self._num_whole].start > MAX_EPISODE_STEPS:
+                raise UsageError(
+                    f"an episode has not ended within {MAX_EPISODE_STEPS:,} steps, and a data set is of whole "
+                    "episodes; give the environment a time limit (max_episode_steps)"
+                )
             actions = np.array(codec.clip(policy.choose(observations, masks)))
             seen = observations.copy(), None if masks is None else masks.copy()
             step = stream.step(actions)

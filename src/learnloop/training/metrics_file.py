@@ -1,4 +1,7 @@
-"""The figures of a training as JSON lines: ``{"num_steps": ..., "num_episodes": ..., "train/loss": ...}``."""
+"""The figures of a training as JSON lines: ``{"position": ..., "num_steps": ..., "train/loss": ...}``.
+
+The position is the steps, or of a training from a data set the updates.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ class MetricsFile:
         self._path = path
         self._file: TextIO | None = None
 
-    def write(self, num_steps: int, num_episodes: int, figures: Mapping[str, float]) -> None:
+    def write(self, position: int, counts: Mapping[str, int], figures: Mapping[str, float]) -> None:
         """Appends one line, which a reader can see at once.
 
         Raises:
@@ -34,17 +37,17 @@ class MetricsFile:
             if self._file is None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 self._file = self._path.open("a", encoding="utf-8")
-            self._file.write(json.dumps({"num_steps": num_steps, "num_episodes": num_episodes, **shown}) + "\n")
+            self._file.write(json.dumps({"position": position, **counts, **shown}) + "\n")
             self._file.flush()
         except OSError as error:
             raise StoreError(f"{self._path} cannot be written ({error.strerror}); choose another --home") from error
 
-    def cut_after(self, num_steps: int) -> None:
-        """Drops the lines after ``num_steps``: what a training that was killed wrote after its checkpoint."""
+    def cut_after(self, position: int) -> None:
+        """Drops the lines after ``position``: what a training that was killed wrote after its checkpoint."""
         if self._path is None or not self._path.exists():
             return
         self.close()
-        kept = [line for line in read_metrics(self._path) if line["num_steps"] <= num_steps]
+        kept = [line for line in read_metrics(self._path) if line["position"] <= position]
         write_whole(self._path, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
     def close(self) -> None:
@@ -60,4 +63,4 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         with suppress(ValueError):
             found.append(json.loads(line))
-    return [line for line in found if isinstance(line, dict) and "num_steps" in line]
+    return [line for line in found if isinstance(line, dict) and "position" in line]

@@ -129,9 +129,17 @@ LATE_SHARE = 4
 def late_return(result: SeedResult) -> float:
     """Returns the mean return of the last quarter of the evaluations of a training.
 
+    Raises:
+        UsageError: there were none.
+
     Not that of its best policy: the best of many policies that drift without learning is often good, where good ones
     are many (random search solves CartPole).
     """
+    if not result.curve:
+        raise UsageError(
+            f"seed {result.seed} learned without an environment, so nothing was evaluated while it learned, which is "
+            "what trainings are compared by; train again with env="
+        )
     late = result.curve[-math.ceil(len(result.curve) / LATE_SHARE) :]
     return sum(point.mean_return for point in late) / len(late)
 
@@ -159,7 +167,7 @@ class TrainedRun:
         if self.record.options.env is None and self.own_env is None:
             raise UsageError(
                 f"run {self.record.run_id} learned from a data set, and no environment is known to try its policies "
-                "in: what they earn is not measured. Hand one over with env= to measure and prove it"
+                "in: what they earn is not measured. Hand one over with env= to measure it; to prove it, train with one"
             )
         if self.own_env is None and self.record.own_env:
             raise UsageError(

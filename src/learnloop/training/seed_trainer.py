@@ -53,7 +53,7 @@ class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
     """One evaluation on the seeds of evaluations."""
 
     num_steps: int
-    num_updates: int
+    num_updates: int = 0
     mean_return: float
     seconds: float
     """Of training until then, evaluations left out."""
@@ -71,7 +71,8 @@ class SeedResult(msgspec.Struct, frozen=True, kw_only=True):
     """Of training, evaluations left out; of the processes before a resumption too."""
     best_steps: int
     """When the best policy was evaluated."""
-    best_updates: int
+    best_updates: int = -1
+    """-1: a result of before updates were kept."""
     best_return: float | None
     """Its mean return then, on the seeds of evaluations, which chose it: not a figure to publish. None: there is no
     environment to evaluate in, and the last policy is kept."""
@@ -172,7 +173,7 @@ class SeedTrainer(ABC):
     # From outside ------------------------------------------------------------------------------------------------
 
     def resume(self) -> int:
-        """Goes on from the newest checkpoint of the folder and returns its steps.
+        """Goes on from the newest checkpoint of the folder and returns its steps, or updates with a data set.
 
         Raises:
             NotFoundError: there is none.
@@ -191,8 +192,8 @@ class SeedTrainer(ABC):
         if best is not None:
             artifact = PolicyArtifact(best["algorithm"], best["config"], part_of(checkpoint.tensors, "best/"))
             self.best = NetworkPolicy.from_artifact(artifact)
-        self._metrics.cut_after(checkpoint.num_steps)
-        return checkpoint.num_steps
+        self._metrics.cut_after(checkpoint.position)
+        return checkpoint.position
 
     def start_over(self) -> None:
         """Drops what a training that was killed before its first checkpoint wrote."""
@@ -270,9 +271,15 @@ class SeedTrainer(ABC):
         if state.last_returns:
             figures["rollout/ep_rew_mean"] = float(np.mean(state.last_returns))
             figures["rollout/ep_len_mean"] = float(np.mean(state.last_lengths))
-        figures["time/fps"] = self._position() / state.seconds if state.seconds else 0.0
+        rate = "time/updates_per_second" if self.options.dataset is not None else "time/fps"
+        figures[rate] = self._position() / state.seconds if state.seconds else 0.0
         figures["time/time_elapsed"] = state.seconds
-        self._metrics.write(self._position(), state.num_episodes, {**figures, **(more or {})})
+        counts = {
+            "num_steps": algorithm.num_steps,
+            "num_episodes": state.num_episodes,
+            "num_updates": algorithm.num_updates,
+        }
+        self._metrics.write(self._position(), counts, {**figures, **(more or {})})
         if self._on_progress is not None:
             self._on_progress(self._progress())
 
@@ -297,7 +304,7 @@ class SeedTrainer(ABC):
         algorithm_state = self.algorithm.state()
         best = None if self.best is None else self.best.to_artifact()
         checkpoint = Checkpoint(
-            num_steps=self._position(),
+            position=self._position(),
             tensors={
                 **{f"algorithm/{name}": value for name, value in algorithm_state.tensors.items()},
                 **({} if best is None else prefixed("best/", best.tensors)),

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 from unittest import SkipTest
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.core.errors import CheckFailedError
 
@@ -129,8 +128,3 @@ def refuses(kind: type[Kind], promise: str, why: str, call: Callable[..., object
             f"promised: {promise}. Found: {type(error).__name__}: {error}. Why it matters: {why}"
         ) from error
     fail(promise, f"no error, and {_short(result)}", why)
-
-
-def digest_of(arrays: Mapping[str, NDArray[Any]]) -> dict[str, bytes]:
-    """Returns the bytes of arrays, to be compared later."""
-    return {name: np.ascontiguousarray(array).tobytes() for name, array in arrays.items()}

@@ -223,12 +223,12 @@ class LearnerContract(Contract):
             expect(len(hashes) == 1, promise, f"other parameters in {spaces.action}", why)
 
     def test_a_shuffled_twin_learns_something_else(self) -> None:
-        """With ``shuffled`` it takes as many updates, and learns from something else."""
+        """With ``shuffled`` it takes as many updates, and learns from something else. What it learns is not judged."""
         if not self.learns:
             skip("it does not learn")
         for spaces in self.each_spaces():
             plain, twin = self.learned(spaces), self.learned(spaces, shuffled=True)
-            why = "a proof compares with a twin that cannot learn; one that learns all the same proves nothing"
+            why = "a proof compares with a twin that learns from something else; the same proves nothing"
             same(twin.num_updates, plain.num_updates, "the twin takes as many updates", why)
             is_other = twin.parameter_hash() != plain.parameter_hash()
             expect(is_other, "what the twin learns from is shuffled", "the same parameters as without", why)
