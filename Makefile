@@ -14,7 +14,7 @@ test: system lint
 # The long form: learning tables, a few minutes each; needs a C++ compiler or wheels for Box2D.
 nightly: .venv/test.stamp
 	$(PIP) install -c constraints.txt -e ".[nightly]"
-	$(BIN)/python -m pytest -m nightly -n 1 --dist load tests/nightly
+	$(BIN)/python -m pytest -m nightly -n 1 --dist load
 
 lint: .venv/test.stamp
 	$(BIN)/ruff check .

@@ -358,8 +358,8 @@ PPO_MUTANTS = [
     Mutant(
         "live: an episode of the same name goes on after its end",
         "algorithms/live_segments.py",
-        "            self._steps[episode, self._num_ended] = self._steps.pop((episode, None))\n",
-        "",
+        "            del self._running[episode]\n",
+        "            pass\n",
         (f"{_LIVE}test_a_name_can_be_used_again_before_the_update",),
     ),
 ]
