@@ -194,7 +194,7 @@ def test_unknown_formats_say_what_is_known(store: Store, tmp_path: Path) -> None
 
 
 def test_an_endless_line_is_refused(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("learnloop.traces.exchange.MAX_LINE_BYTES", 100)
+    monkeypatch.setattr("learnloop.traces.files.MAX_LINE_BYTES", 100)
     with pytest.raises(UsageError, match="longer than 100 bytes"):
         import_file(store, write_lines(tmp_path / "x.jsonl", ["{" + " " * 200]), agent_id="shell", format_name="goal")
 

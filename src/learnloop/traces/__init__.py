@@ -3,9 +3,10 @@
 Capture fails open: it never raises into the agent and never waits; what could not be kept is counted.
 """
 
-from learnloop.traces.exchange import ImportReport, export_records, import_file
+from learnloop.traces.exchange import export_records, import_file
 from learnloop.traces.instrument import instrument
 from learnloop.traces.recorder import ActiveEpisode, ActiveSpan, Recorder, RecorderCounters
+from learnloop.traces.report import ImportReport
 
 __all__ = [
     "ActiveEpisode",

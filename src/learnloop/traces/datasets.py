@@ -21,9 +21,11 @@ from learnloop.core.seeding import generator
 from learnloop.core.spaces import Spaces
 from learnloop.core.stepping import Masks
 from learnloop.store import Store
-from learnloop.traces.exchange import LineFault, TraceFile, format_of
+from learnloop.traces.exchange import TraceFile
+from learnloop.traces.files import format_of, source_of
 from learnloop.traces.logged_episodes import EpisodeLog, LoggedEpisode, LoggedStep, RewardKind, StepKind
 from learnloop.traces.observations import ObservationLayout, Seen, feature_kinds, spaces_for
+from learnloop.traces.report import LineFault
 from learnloop.traces.stored_episodes import stored_episodes
 
 _CHUNK = 4_096
@@ -123,7 +125,9 @@ def dataset_from_file(
     """
     file = Path(path)
     log = _log(steps, rewards, policy, agent_id)
-    traces = TraceFile(file, format_of(file, format_name), agent_id or file.stem, by_time=True, progress=progress)
+    trace_format = format_of(file, format_name)
+    source = source_of(file, agent_id or file.stem)
+    traces = TraceFile(file, trace_format, source, by_time=True, progress=progress)
     for record in traces.records():
         log.add(record)
     read = traces.report()

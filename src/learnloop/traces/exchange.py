@@ -2,58 +2,26 @@
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import math
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import msgspec
 from sqlalchemy import Connection, func, select
 
-from learnloop.core.errors import FormatError, LearnloopError, NotFoundError, UsageError
+from learnloop.core.errors import FormatError, LearnloopError
 from learnloop.core.records import MAX_REWARD, Agent, Decision, Episode, Record, Reward, Span, Task
 from learnloop.store import Store, insert_records
 from learnloop.store.mapping import fields_of, key_column
-from learnloop.traces.formats import Line, TraceFormat, by_name, native, recognise
-from learnloop.traces.line_order import are_in_order, in_order
+from learnloop.traces.files import Progress, format_of, numbered_items, source_of
+from learnloop.traces.formats import Source, TraceFormat, native
+from learnloop.traces.groups import count_groups
+from learnloop.traces.report import ImportReport, LineFault, Tally
 
 _BATCH = 2_000
 _MAX_FAULTS = 100
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-MAX_LINE_BYTES = 64 * 1024 * 1024
-
-Progress = Callable[[int], None]
-"""Called with the number of bytes read since the last call."""
-
-
-class LineFault(msgspec.Struct, frozen=True, kw_only=True):
-    """A line that could not be read."""
-
-    line: int
-    """Counted from 1."""
-    reason: str
-
-
-class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What an import found."""
-
-    format: str
-    num_lines: int
-    num_records: Mapping[str, int]
-    """Records in the file, by type."""
-    num_new: int
-    """Records that the store did not have yet; 0 when a file is imported again."""
-    num_bad_lines: int
-    bad_lines: list[LineFault]
-    """The first of them."""
-    num_episodes_without_reward: int
-    """Their outcome is unknown; nothing is made up."""
-    num_decisions_without_propensity: int
-    """Off-policy evaluation cannot use them."""
 
 
 def import_file(
@@ -62,6 +30,7 @@ def import_file(
     *,
     agent_id: str,
     format_name: str | None = None,
+    source_name: str | None = None,
     strict: bool = False,
     progress: Progress | None = None,
 ) -> ImportReport:
@@ -73,9 +42,11 @@ def import_file(
 
     Args:
         store: where the records go.
-        path: the file, JSON Lines.
+        path: the file.
         agent_id: the agent that the runs are of where the format does not say.
-        format_name: one of ``FORMATS``; recognised by the first readable line where None.
+        format_name: one of ``FORMATS``; recognised by what the file holds where None.
+        source_name: what the file is known by where its runs carry no ids of their own; its folder's and its own name
+            where None. The same run from two sources is two attempts.
         strict: stop at the first bad line.
         progress: told of the bytes read.
 
@@ -86,10 +57,11 @@ def import_file(
         UsageError: the file cannot be read.
     """
     trace_format = format_of(path, format_name)
+    source = source_of(path, agent_id, source_name)
     if strict:
-        for _ in TraceFile(path, trace_format, agent_id, strict=True).records():
+        for _ in TraceFile(path, trace_format, source, strict=True).records():
             pass
-    task = TraceFile(path, trace_format, agent_id, strict=strict, progress=progress)
+    task = TraceFile(path, trace_format, source, strict=strict, progress=progress)
     num_new = 0
     try:
         for batch in _batches(task.records()):
@@ -98,7 +70,7 @@ def import_file(
         if num_new:
             error.args = (f"{error}; {num_new:,} new records were imported before, importing again adds the others",)
         raise
-    return task.report(num_new)
+    return msgspec.structs.replace(task.report(), num_new=num_new, groups=count_groups(store, task.agents))
 
 
 def export_records(store: Store, target: IO[bytes], *, agent_id: str | None = None) -> int:
@@ -135,19 +107,6 @@ def _exported(store: Store, agent_id: str | None) -> Iterator[Record]:
             yield reward
 
 
-def format_of(path: Path, format_name: str | None) -> TraceFormat:
-    """Returns the format called ``format_name``; where None, the one that the first readable line belongs to.
-
-    Raises:
-        NotFoundError: there is no such file.
-        FormatError: there is no such format, or the file is of none.
-        UsageError: the file cannot be read.
-    """
-    if not path.is_file():
-        raise NotFoundError(f"no file {str(path)!r}; name a JSON Lines file of traces")
-    return by_name(format_name) if format_name else _recognise(path)
-
-
 def _rewards_in_order(store: Store) -> Iterator[Reward]:
     """Yields all rewards in the order in which they came: the last of a part counts, and an import keeps it."""
     after = 0
@@ -163,7 +122,7 @@ class TraceFile:
         self,
         path: Path,
         trace_format: TraceFormat,
-        agent_id: str,
+        source: Source,
         *,
         strict: bool = False,
         by_time: bool = False,
@@ -174,35 +133,35 @@ class TraceFile:
         Args:
             path: the file.
             trace_format: what it is written in.
-            agent_id: the agent that the runs are of where the format does not say.
+            source: how it is known, and whose the runs are where it does not say.
             strict: raise at the first bad line instead of counting it.
-            by_time: take lines in the order of their times where the format's episodes depend on the order; a file
-                that is in this order already is not held in memory.
+            by_time: as for ``numbered_items``.
             progress: told of the bytes read.
         """
         self._path = path
-        self._time_field = trace_format.time_field if by_time else None
         self._format = trace_format
-        self._reader = trace_format.reader(agent_id)
+        self._reader = trace_format.reader(source)
         self._strict = strict
+        self._by_time = by_time
         self._progress = progress
         self._num_lines = 0
         self._num_good = 0
         self._num_bad = 0
         self._faults: list[LineFault] = []
-        self._counts: dict[str, int] = {}
-        self._unrewarded: set[str] = set()
-        self._rewarded: set[str] = set()
-        self._num_without_propensity = 0
+        self._tally = Tally()
+
+    @property
+    def agents(self) -> set[str]:
+        """The agents whose episodes were read so far."""
+        return self._tally.agents
 
     def records(self) -> Iterator[Record]:
-        """Yields the records of the file's good lines."""
-        for number, raw in self._numbered_lines():
+        """Yields the records of the file's good items."""
+        items = numbered_items(self._path, self._format, by_time=self._by_time, progress=self._progress)
+        for number, decode in items:
             self._num_lines = max(number, self._num_lines)
-            if self._progress:
-                self._progress(len(raw))
-            if raw.strip():
-                yield from self._counted(self._read(number, raw))
+            if decode is not None:
+                yield from self._counted(self._read(number, decode))
         if self._num_bad and not self._num_good:
             first = self._faults[0]
             raise FormatError(
@@ -211,32 +170,13 @@ class TraceFile:
             )
         yield from self._counted(self._reader.finish())
 
-    def _numbered_lines(self) -> Iterator[tuple[int, bytes]]:
-        field = self._time_field
-        if field is not None:
-            with _opened(self._path) as lines:
-                if are_in_order(_bounded_lines(lines), field):
-                    field = None
-        with _opened(self._path) as lines:
-            numbered = enumerate(_bounded_lines(lines), start=1)
-            yield from numbered if field is None else in_order(numbered, field)
-
-    def report(self, num_new: int = 0) -> ImportReport:
+    def report(self) -> ImportReport:
         """Returns what this pass found."""
-        return ImportReport(
-            format=self._format.name,
-            num_lines=self._num_lines,
-            num_records=self._counts,
-            num_new=num_new,
-            num_bad_lines=self._num_bad,
-            bad_lines=self._faults,
-            num_episodes_without_reward=len(self._unrewarded - self._rewarded),
-            num_decisions_without_propensity=self._num_without_propensity,
-        )
+        return self._tally.report(self._format.name, self._num_lines, self._faults, self._num_bad)
 
-    def _read(self, number: int, raw: bytes) -> list[Record]:
+    def _read(self, number: int, decode: Callable[[], Any]) -> list[Record]:
         try:
-            records = self._reader.read(_decode(raw))
+            records = self._reader.read(decode())
             _check_rewards(records)
             self._num_good += 1
             return records
@@ -249,15 +189,7 @@ class TraceFile:
             return []
 
     def _counted(self, records: list[Record]) -> list[Record]:
-        for record in records:
-            name = type(record).__name__.lower()
-            self._counts[name] = self._counts.get(name, 0) + 1
-            if isinstance(record, Episode):
-                self._unrewarded.add(record.episode_id)
-            elif isinstance(record, Reward) and record.value is not None and record.weight and record.episode_id:
-                self._rewarded.add(record.episode_id)
-            elif isinstance(record, Decision) and record.propensity is None:
-                self._num_without_propensity += 1
+        self._tally.count(records)
         return records
 
 
@@ -289,53 +221,6 @@ def _write_new(store: Store, batch: Sequence[Record]) -> int:
         return sum(map(len, keys.values())) - present
 
     return store.run(write)
-
-
-def _recognise(path: Path) -> TraceFormat:
-    """Returns the format of the first line that is a JSON object; an empty file has none."""
-    with _opened(path) as lines:
-        for raw in itertools.islice(_bounded_lines(lines), 100):
-            if raw.strip():
-                try:
-                    line = _decode(raw)
-                except FormatError:
-                    continue  # reported with its number when the file is read
-                return recognise(line)
-    raise FormatError(f"{path.name} holds no JSON object in its first 100 lines; is it JSON Lines?")
-
-
-def _decode(raw: bytes) -> Line:
-    try:
-        line = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise FormatError(f"not JSON ({error})") from error
-    if not isinstance(line, dict):
-        raise FormatError(f"a JSON {type(line).__name__}, not an object")
-    return line
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
-    """Opens a file, through gzip where its first bytes say so."""
-    try:
-        with path.open("rb") as probe:
-            zipped = probe.read(2) == b"\x1f\x8b"
-        with cast(IO[bytes], gzip.open(path)) if zipped else path.open("rb") as lines:
-            yield lines
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise FormatError(f"{path.name} is a damaged gzip file ({error})") from error
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror or error})") from error
-
-
-def _bounded_lines(lines: IO[bytes]) -> Iterator[bytes]:
-    is_first = True
-    while raw := lines.readline(MAX_LINE_BYTES + 1):
-        if is_first:
-            raw, is_first = raw.removeprefix(_BYTE_ORDER_MARK), False
-        if len(raw) > MAX_LINE_BYTES:
-            raise UsageError(f"a line is longer than {MAX_LINE_BYTES:,} bytes; is this JSON Lines?")
-        yield raw
 
 
 def _batches(records: Iterator[Any]) -> Iterator[list[Any]]:

@@ -1,31 +1,30 @@
 """The formats of traces that can be imported, one file each; ``FORMATS`` is the list of them.
 
-A reader turns one decoded line after the other into records. Ids are made of the content, so that importing the same
+A reader turns one item of a file after the other into records. Ids are made of the content, so that importing the same
 lines again makes the same records; what a format does not carry stays None.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from learnloop.core.errors import FormatError, one_of
-from learnloop.traces.formats.base import Line, LineReader, TraceFormat
+from learnloop.traces.formats.base import ItemReader, Line, Shape, Source, TraceFormat
 from learnloop.traces.formats.goal import GOAL
 from learnloop.traces.formats.native import NATIVE
 from learnloop.traces.formats.rag import RAG
+from learnloop.traces.formats.tau_bench import TAU_BENCH
 
-FORMATS: Mapping[str, TraceFormat] = {each.name: each for each in (NATIVE, GOAL, RAG)}
+FORMATS: Mapping[str, TraceFormat] = {each.name: each for each in (NATIVE, GOAL, RAG, TAU_BENCH)}
 
 
-def recognise(line: Line) -> TraceFormat:
-    """Returns the format that ``line``, the first of a file, belongs to.
+def recognise(value: Any, shape: Shape) -> TraceFormat | None:
+    """Returns the format whose files have this shape and begin with, or hold, ``value``; None: there is none."""
+    return next((each for each in FORMATS.values() if each.shape == shape and each.fits(value)), None)
 
-    Raises:
-        FormatError: to none; the message says what each looks for.
-    """
-    for each in FORMATS.values():
-        if each.fits(line):
-            return each
-    looked_for = "; ".join(f"{each.name}: {each.looks_for}" for each in FORMATS.values())
-    raise FormatError(f"the first line has the fields {one_of(sorted(line))} and fits no known format ({looked_for})")
+
+def what_is_looked_for() -> str:
+    """Returns by what each format is recognised, for messages."""
+    return "; ".join(f"{each.name}: {each.looks_for}" for each in FORMATS.values())
 
 
 def by_name(name: str) -> TraceFormat:
@@ -39,4 +38,4 @@ def by_name(name: str) -> TraceFormat:
     return FORMATS[name]
 
 
-__all__ = ["FORMATS", "Line", "LineReader", "TraceFormat", "by_name", "recognise"]
+__all__ = ["FORMATS", "ItemReader", "Line", "Source", "TraceFormat", "by_name", "recognise", "what_is_looked_for"]

@@ -1,12 +1,12 @@
-"""What a line-by-line trace format is, and the helpers that the formats share."""
+"""What a trace format is, and the helpers that the formats share."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
+from typing import IO, Annotated, Any, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -21,14 +21,27 @@ Milliseconds = Annotated[int, msgspec.Meta(ge=0)]
 """How long something took."""
 
 
-class LineReader(Protocol):
-    """Reads the lines of one file, in order."""
+class Source(NamedTuple):
+    """The file that is read."""
 
-    def read(self, line: Line) -> list[Record]:
-        """Returns the records that ``line`` makes.
+    agent_id: str
+    """The agent that the runs are of where the file does not say."""
+    name: str = ""
+    """What tells it from other files of its format: ids of runs that carry none of their own are made with it."""
+    file_name: str = ""
+    """The last part of its path."""
+    modified_at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
+    """When it was last written: no run in it ended later. It stands in where a format carries no times."""
+
+
+class ItemReader(Protocol):
+    """Reads the items of one file, in order."""
+
+    def read(self, item: Any) -> list[Record]:
+        """Returns the records that ``item`` makes.
 
         Raises:
-            FormatError: the line is not what the format says; nothing was made of it.
+            FormatError: the item is not what the format says; nothing was made of it.
         """
         ...
 
@@ -37,24 +50,40 @@ class LineReader(Protocol):
         ...
 
 
+Shape = Literal["lines", "document", "archive"]
+
+
 class TraceFormat(NamedTuple):
-    """A format: how to recognise it and how to read it."""
+    """A format: how to recognise it and how to read it.
+
+    A file of ``lines`` is JSON Lines and its items are the lines' objects. A ``document`` is one JSON value. An
+    ``archive`` is anything else.
+    """
 
     name: str
     looks_for: str
     """What ``fits`` looks at, for messages."""
-    fits: Callable[[Line], bool]
-    reader: Callable[[str], LineReader]
-    """Makes a reader; the argument is the agent that the runs are of where the file does not say."""
+    fits: Callable[[Any], bool]
+    """Is asked about the first object of lines, the whole value of a document, the first 64 KiB of an archive."""
+    reader: Callable[[Source], ItemReader]
     time_field: str | None = None
     """The field with the time of a line, where the order of lines says which of them belong together."""
+    shape: Shape = "lines"
+    document_items: Callable[[Any], Iterable[Any]] | None = None
+    """Gives the items of a document's value; the value itself is the one item where None."""
+    archive_items: Callable[[IO[bytes]], Iterable[Any]] | None = None
+    """Gives the items of an archive, which can be read from any place; it raises ``FormatError`` for a damaged one."""
 
 
 class ContentIds:
-    """Ids made of content: the same lines give the same ids, and repeated lines ids of their own."""
+    """Ids made of content: the same lines give the same ids, and repeated lines ids of their own.
+
+    Attributes:
+        format_name: whose ids; those of two formats never meet.
+    """
 
     def __init__(self, format_name: str) -> None:
-        self._format_name = format_name
+        self.format_name = format_name
         self._seen: Counter[str] = Counter()
 
     def for_line(self, line: Line) -> str:
@@ -65,7 +94,7 @@ class ContentIds:
 
     def derive(self, *parts: str) -> str:
         """Returns an id of ``parts``, the same at each import."""
-        return hashlib.sha256("\x1f".join([self._format_name, *parts]).encode()).hexdigest()[:32]
+        return hashlib.sha256("\x1f".join([self.format_name, *parts]).encode()).hexdigest()[:32]
 
 
 def convert(line: object, kind: type[T]) -> T:

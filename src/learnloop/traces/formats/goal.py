@@ -18,6 +18,7 @@ from learnloop.traces.formats.base import (
     ContentIds,
     Line,
     Milliseconds,
+    Source,
     TraceFormat,
     Words,
     convert,
@@ -53,10 +54,10 @@ class _OpenEpisode:
 
 
 class GoalReader:
-    """Reads goal traces into episodes of ``agent_id``."""
+    """Reads goal traces into episodes of the source's agent."""
 
-    def __init__(self, agent_id: str) -> None:
-        self._agent_id = agent_id
+    def __init__(self, source: Source) -> None:
+        self._agent_id = source.agent_id
         self._ids = ContentIds("goal")
         self._attempts: Counter[str] = Counter()
         self._open: _OpenEpisode | None = None

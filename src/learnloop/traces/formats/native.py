@@ -9,7 +9,7 @@ import msgspec
 
 from learnloop.core.errors import FormatError, one_of
 from learnloop.core.records import Agent, Decision, Episode, Record, Reward, Span, Task
-from learnloop.traces.formats.base import Line, TraceFormat, convert
+from learnloop.traces.formats.base import Line, Source, TraceFormat, convert
 
 SCHEMA = "learnloop.records/v1"
 TYPES: Mapping[str, type[Record]] = {
@@ -37,8 +37,8 @@ def header() -> bytes:
 class NativeReader:
     """Reads learnloop's own records."""
 
-    def __init__(self, agent_id: str) -> None:
-        """Ignores ``agent_id``: each record names its agent."""
+    def __init__(self, source: Source) -> None:
+        """Ignores ``source``: each record names its agent."""
 
     def read(self, line: Line) -> list[Record]:
         """Returns the one record of ``line``, none for the header."""

@@ -18,6 +18,7 @@ from learnloop.traces.formats.base import (
     ContentIds,
     Line,
     Milliseconds,
+    Source,
     TraceFormat,
     Words,
     convert,
@@ -41,10 +42,10 @@ class _RagLine(msgspec.Struct):
 
 
 class RagReader:
-    """Reads tool-fusion traces into episodes of ``agent_id``."""
+    """Reads tool-fusion traces into episodes of the source's agent."""
 
-    def __init__(self, agent_id: str) -> None:
-        self._agent_id = agent_id
+    def __init__(self, source: Source) -> None:
+        self._agent_id = source.agent_id
         self._ids = ContentIds("rag")
 
     def read(self, line: Line) -> list[Record]:

@@ -1,0 +1,282 @@
+"""The steps of an episode: each call of a model, what was new in it, and what its tool calls gave back.
+
+Spans come from many sources. Where two instruments recorded one call, one inside the other, it is one step. Where a
+call repeats the whole conversation, a step has only what the calls before it did not say. A trace without calls of
+models has a step for each call of a tool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from learnloop.core.records import Json, Span, SpanStatus
+from learnloop.traces.messages import (
+    Message,
+    as_text,
+    fingerprint,
+    messages_of,
+    parsed,
+    tool_calls_of,
+    tool_responses_of,
+)
+
+MODEL_OPERATIONS = frozenset({"chat", "generate_content", "text_completion"})
+TOOL_OPERATION = "execute_tool"
+_MAX_THREADS = 64
+"""Conversations of one episode that a call may go on with."""
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of a tool that a model asked for, or that a program made."""
+
+    call_id: str | None
+    name: str
+    arguments: Any
+    result: Any = None
+    """None: it is not recorded, or the tool gave nothing back."""
+    error: str | None = None
+    duration_ms: float | None = None
+    """None: the call has no span of its own."""
+    span_id: str | None = None
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of a model."""
+
+    span_id: str
+    model: str
+    messages: list[Message]
+    """What was said to the model and is new since the calls before it in the same conversation."""
+    output: Message | None
+    """What it answered; None: it is not recorded, or the call failed."""
+    tool_calls: list[ToolCall]
+    error: str | None
+    attributes: Json
+    """The span's own: ``usage``, ``finish_reasons``, ``token_ids``, ``logprobs`` ... where they were recorded."""
+    started_at: datetime
+    ended_at: datetime
+
+
+def in_time_order(spans: Iterable[Span]) -> list[Span]:
+    """Returns spans by their start; of those that start together the one that contains the others comes first."""
+    listed = list(spans)
+    depths = _depths(listed)
+    return sorted(listed, key=lambda span: (span.started_at, depths[span.span_id], span.ended_at, span.span_id))
+
+
+def steps_of(spans: Iterable[Span]) -> list[Step]:
+    """Returns the steps of one episode's spans, in the order of their starts."""
+    ordered = in_time_order(spans)
+    calls = _single_calls(ordered)
+    tools = _ToolSpans(span for span in ordered if span.operation == TOOL_OPERATION)
+    if not calls:
+        return [_tool_step(span) for span in tools.spans]
+    threads = _Threads()
+    read = [(span, *threads.take(span, _output(span, fallback))) for span, fallback in calls]
+    responses: dict[str, Any] = {}
+    for _, messages, _ in read:
+        for said in messages:
+            responses.update((part["id"], part.get("response")) for part in tool_responses_of(said) if part.get("id"))
+    return [_step(span, messages, output, tools, responses) for span, messages, output in read]
+
+
+def count_steps(spans: Sequence[Span]) -> int:
+    """Returns how many steps ``steps_of`` finds, without reading what was said."""
+    calls = len(_single_calls(spans))
+    return calls or sum(1 for span in spans if span.operation == TOOL_OPERATION)
+
+
+def _single_calls(spans: Iterable[Span]) -> list[tuple[Span, Span | None]]:
+    """Returns each call of a model once, as its innermost span, with the one around it that recorded it too."""
+    listed = list(spans)
+    by_id = {span.span_id: span for span in listed}
+    found: list[Span] = []
+    outer: dict[str, Span] = {}
+    wrappers: set[str] = set()
+    for span in listed:
+        if span.operation in MODEL_OPERATIONS:
+            found.append(span)
+            around = _enclosing_call(span, by_id)
+            if around is not None:
+                outer[span.span_id] = around
+                wrappers.add(around.span_id)
+    return [(span, outer.get(span.span_id)) for span in found if span.span_id not in wrappers]
+
+
+def _enclosing_call(span: Span, by_id: Mapping[str, Span]) -> Span | None:
+    """Returns the call of a model that ``span`` was made in; an agent or a tool between them makes it another call."""
+    seen = {span.span_id}
+    parent = by_id.get(span.parent_id or "")
+    while parent is not None and parent.span_id not in seen:
+        if parent.operation in MODEL_OPERATIONS:
+            return parent
+        if parent.operation in (TOOL_OPERATION, "invoke_agent"):
+            return None
+        seen.add(parent.span_id)
+        parent = by_id.get(parent.parent_id or "")
+    return None
+
+
+def _depths(spans: Sequence[Span]) -> dict[str, int]:
+    by_id = {span.span_id: span for span in spans}
+    depths: dict[str, int] = {}
+    for span in spans:
+        chain: list[str] = []
+        current: Span | None = span
+        while current is not None and current.span_id not in depths and current.span_id not in chain:
+            chain.append(current.span_id)
+            current = by_id.get(current.parent_id or "")
+        base = depths.get(current.span_id, -1) if current is not None else -1
+        for offset, span_id in enumerate(reversed(chain), start=1):
+            depths[span_id] = base + offset
+    return depths
+
+
+class _Threads:
+    """The conversations of an episode so far: what a call repeats of one of them is not new."""
+
+    def __init__(self) -> None:
+        self._threads: list[list[str]] = []
+        """The fingerprints of what was said in each, the one that went on last at the end."""
+
+    def take(self, span: Span, output: Message | None) -> tuple[list[Message], Message | None]:
+        """Returns what is new in a call, and notes the call."""
+        messages = messages_of(span.attributes.get("input"))
+        if span.attributes.get("input_offset"):  # recorded as what is new already
+            thread = self._threads.pop() if self._threads else []
+            marks = [fingerprint(each) for each in messages]
+            self._note(thread + marks, output)
+            return messages, output
+        marks = [fingerprint(each) for each in messages]
+        known = max(self._threads, key=lambda thread: (_shared(thread, marks), -len(thread)), default=[])
+        shared = _shared(known, marks)
+        if shared and shared == len(known):
+            self._threads.remove(known)  # this call goes on with it
+        self._note(marks, output)
+        return messages[shared:], output
+
+    def _note(self, marks: list[str], output: Message | None) -> None:
+        self._threads.append(marks if output is None else [*marks, fingerprint(output)])
+        del self._threads[:-_MAX_THREADS]
+
+
+def _shared(known: Sequence[str], marks: Sequence[str]) -> int:
+    """Returns how many messages two conversations have in common from their start."""
+    number = 0
+    for one, other in zip(known, marks, strict=False):
+        if one != other:
+            break
+        number += 1
+    return number
+
+
+def _output(span: Span, around: Span | None) -> Message | None:
+    for source in (span, around):
+        if source is not None and "output" in source.attributes:
+            said = messages_of(source.attributes["output"])
+            answers = [each for each in said if each["role"] == "assistant"]
+            if answers:
+                return _merged(answers)
+            if said:
+                return {**said[0], "role": "assistant"}
+    return None
+
+
+def _merged(answers: Sequence[Message]) -> Message:
+    """Returns an answer that an API gives in several items (reasoning, text, calls) as one message."""
+    return {**answers[0], "parts": [part for answer in answers for part in answer["parts"]]}
+
+
+class _ToolSpans:
+    """The spans of tools, each of which answers one call: by its id, else by name and arguments, in time order."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self.spans = list(spans)
+        self._by_id: dict[str, Span] = {}
+        self._by_content: dict[tuple[str, str], list[Span]] = {}
+        for span in self.spans:
+            call_id = span.attributes.get("call_id")
+            if isinstance(call_id, str):
+                self._by_id.setdefault(call_id, span)
+            else:
+                self._by_content.setdefault(_content(span.name, span.attributes.get("input")), []).append(span)
+
+    def answer(self, call_id: object, name: str, arguments: object, after: datetime) -> Span | None:
+        if isinstance(call_id, str) and call_id in self._by_id:
+            return self._by_id.pop(call_id)
+        waiting = self._by_content.get(_content(name, arguments), [])
+        for index, span in enumerate(waiting):
+            if span.ended_at >= after:
+                return waiting.pop(index)
+        return None
+
+
+def _content(name: str, arguments: object) -> tuple[str, str]:
+    value = parsed(arguments)
+    return name, as_text(None if value in ({}, "") else _sorted(value))
+
+
+def _sorted(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value, order="sorted").decode()
+
+
+def _step(
+    span: Span, messages: list[Message], output: Message | None, tools: _ToolSpans, responses: Mapping[str, Any]
+) -> Step:
+    calls = []
+    for part in [] if output is None else tool_calls_of(output):
+        found = tools.answer(part.get("id"), str(part.get("name")), part.get("arguments"), span.started_at)
+        calls.append(_answered(part, found, responses))
+    return Step(
+        span_id=span.span_id,
+        model=span.name,
+        messages=messages,
+        output=output,
+        tool_calls=calls,
+        error=span.error,
+        attributes={name: value for name, value in span.attributes.items() if name not in ("input", "output")},
+        started_at=span.started_at,
+        ended_at=span.ended_at,
+    )
+
+
+def _answered(part: Message, span: Span | None, responses: Mapping[str, Any]) -> ToolCall:
+    call_id = part.get("id")
+    call_id = call_id if isinstance(call_id, str) else None
+    if span is None:
+        result = responses.get(call_id) if call_id else None
+        return ToolCall(call_id=call_id, name=str(part.get("name")), arguments=part.get("arguments"), result=result)
+    return _tool_call(span, call_id)
+
+
+def _tool_call(span: Span, call_id: str | None) -> ToolCall:
+    known = span.attributes.get("duration_unknown") is not True
+    return ToolCall(
+        call_id=call_id,
+        name=span.name,
+        arguments=parsed(span.attributes.get("input")),
+        result=span.attributes.get("output"),
+        error=(span.error or "failed") if span.status is SpanStatus.ERROR else None,
+        duration_ms=(span.ended_at - span.started_at).total_seconds() * 1000 if known else None,
+        span_id=span.span_id,
+    )
+
+
+def _tool_step(span: Span) -> Step:
+    call_id = span.attributes.get("call_id")
+    call = _tool_call(span, call_id if isinstance(call_id, str) else None)
+    return Step(
+        span_id=span.span_id,
+        model="",
+        messages=[],
+        output=None,
+        tool_calls=[call],
+        error=call.error,
+        attributes={name: value for name, value in span.attributes.items() if name not in ("input", "output")},
+        started_at=span.started_at,
+        ended_at=span.ended_at,
+    )
