@@ -12,7 +12,6 @@ Returns are held out: of episodes that no log has met.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
@@ -22,11 +21,10 @@ import pytest
 from learnloop.algorithms.building import build_algorithm, configure
 from learnloop.algorithms.network_policy import NetworkPolicy
 from learnloop.core.datasets import Dataset
-from learnloop.envs import make_stream
 from learnloop.evaluation.permutation import two_sample_p_value
 from learnloop.evaluation.returns import evaluate_returns
 from learnloop.training.collecting import collect_dataset
-from learnloop.training.presets import find_preset
+from tests.training.half_trained import half_trained
 
 SEEDS = range(5)
 OPTIONS: dict[str, dict[str, Any]] = {"bc": {}, "cql": {"alpha": 0.2}, "iql": {}, "awac": {}}
@@ -56,27 +54,9 @@ class Opposite:
         return 1 - self._policy.choose(observations, masks)
 
 
-def half_trained(seed: int, stops: Sequence[int]) -> list[NetworkPolicy]:
-    """Returns the policies of one PPO training after so many steps."""
-    stream = make_stream("CartPole-v1", 8)
-    config = configure("ppo", find_preset("ppo", "CartPole-v1", None).options)
-    algorithm = build_algorithm(config, stream.spaces, num_lanes=8, seed=seed)
-    observations, masks = stream.reset(seed)
-    found = []
-    for stop in stops:
-        while algorithm.num_steps < stop:
-            step = stream.step(algorithm.choose(observations, masks))
-            algorithm.record(step)
-            observations, masks = step.observations, step.masks
-            algorithm.learn()
-        found.append(algorithm.policy().sampled)
-    stream.close()
-    return found
-
-
 @cache
 def logged(kind: Kind, seed: int, num_steps: int) -> Dataset:
-    earlier, later = half_trained(seed, (2_000, 4_000))
+    earlier, later = half_trained("CartPole-v1", seed, (2_000, 4_000))
     other = Opposite(later) if kind == "misled" else earlier
     return collect_dataset("CartPole-v1", ["random", other, later], num_steps=num_steps, seed=seed, num_lanes=8)
 

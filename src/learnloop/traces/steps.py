@@ -122,17 +122,22 @@ def _enclosing_call(span: Span, by_id: Mapping[str, Span]) -> Span | None:
 
 
 def _depths(spans: Sequence[Span]) -> dict[str, int]:
+    """Returns how many spans each lies in; those of a loop of parents lie in none."""
     by_id = {span.span_id: span for span in spans}
     depths: dict[str, int] = {}
     for span in spans:
-        chain: list[str] = []
+        chain: dict[str, None] = {}
         current: Span | None = span
         while current is not None and current.span_id not in depths and current.span_id not in chain:
-            chain.append(current.span_id)
+            chain[current.span_id] = None
             current = by_id.get(current.parent_id or "")
-        base = depths.get(current.span_id, -1) if current is not None else -1
-        for offset, span_id in enumerate(reversed(chain), start=1):
-            depths[span_id] = base + offset
+        waiting = list(chain)
+        if current is not None and current.span_id in chain:
+            start = waiting.index(current.span_id)
+            depths.update(dict.fromkeys(waiting[start:], 0))
+            del waiting[start:]
+        base = -1 if current is None else depths[current.span_id]
+        depths.update((span_id, base + offset) for offset, span_id in enumerate(reversed(waiting), start=1))
     return depths
 
 
