@@ -193,11 +193,12 @@ def test_a_worker_that_fails_stops_the_training_and_is_named(fault: str, tmp_pat
 
 def test_a_worker_that_is_killed_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("learnloop.training.asynchronous.LOG_SECONDS", 0.0)
+    others = {each.pid for each in psutil.Process().children()}  # of earlier tests: a database, a tracker
     killed: list[int] = []
 
     def kill(progress: Progress) -> None:
         if not killed and progress.num_steps > 200:
-            killed.append(psutil.Process().children()[-1].pid)
+            killed.extend([each.pid for each in psutil.Process().children() if each.pid not in others][:1])
             os.kill(killed[0], signal.SIGKILL)
 
     trainer = AsynchronousTrainer(small(steps=10**7, eval_interval=10**7), 0, on_progress=kill)
