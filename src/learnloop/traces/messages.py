@@ -10,6 +10,7 @@ Source: OpenTelemetry semantic conventions for generative AI, "GenAI messages".
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ import msgspec
 Message = dict[str, Any]
 Part = dict[str, Any]
 
-_TEXT_TYPES = frozenset({"text", "input_text", "output_text", "refusal"})
+_TEXT_TYPES = ("text", "input_text", "output_text", "refusal")
 _ROLES = {"developer": "system", "function": "tool", "human": "user", "ai": "assistant", "model": "assistant"}
 _JOINED = "\n"
 
@@ -115,14 +116,14 @@ def tool_responses_of(said: Message) -> list[Part]:
 
 
 def fingerprint(said: Message) -> str:
-    """Returns the same text for messages that say the same, however their APIs write it.
+    """Returns the same short text for messages that say the same, however their APIs write it.
 
     Reasoning does not count: most APIs give it once and leave it out when the message is sent again.
     """
     parts = [_essence(part) for part in said["parts"] if part.get("type") != "reasoning"]
     text = "".join(part[1] for part in parts if part[0] == "text")
     parts = [["text", text], *(part for part in parts if part[0] != "text")]
-    return msgspec.json.encode([said["role"], parts], order="sorted").decode()
+    return hashlib.blake2b(msgspec.json.encode([said["role"], parts], order="sorted"), digest_size=16).hexdigest()
 
 
 def to_openai(said: Message) -> list[Message]:
@@ -165,7 +166,7 @@ def _openai_parts(raw: Mapping[str, Any], role: str) -> list[Part]:
     parts += _content_parts(content)
     if isinstance(raw.get("refusal"), str):
         parts.append(text_part(raw["refusal"]))
-    for call in raw.get("tool_calls") or []:
+    for call in _listed(raw.get("tool_calls")):
         parts.append(_openai_call(call))
     old = raw.get("function_call")
     if isinstance(old, Mapping):
@@ -235,10 +236,14 @@ def _genai_part(part: Any) -> Part:
 
 def _reasoning(raw: Mapping[str, Any]) -> Iterable[Part]:
     for name in ("summary", "content"):
-        for block in raw.get(name) or []:
+        for block in _listed(raw.get(name)):
             text = block.get("text") if isinstance(block, Mapping) else block
             if isinstance(text, str):
                 yield {"type": "reasoning", "content": text}
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _flat(content: Any) -> Any:

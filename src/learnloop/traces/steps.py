@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from learnloop.core.records import Json, Span, SpanStatus
+from learnloop.traces.conversations import Conversations
 from learnloop.traces.messages import (
     Message,
     as_text,
@@ -26,8 +27,6 @@ from learnloop.traces.messages import (
 
 MODEL_OPERATIONS = frozenset({"chat", "generate_content", "text_completion"})
 TOOL_OPERATION = "execute_tool"
-_MAX_THREADS = 64
-"""Conversations of one episode that a call may go on with."""
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,8 +74,11 @@ def steps_of(spans: Iterable[Span]) -> list[Step]:
     tools = _ToolSpans(span for span in ordered if span.operation == TOOL_OPERATION)
     if not calls:
         return [_tool_step(span) for span in tools.spans]
-    threads = _Threads()
-    read = [(span, *threads.take(span, _output(span, fallback))) for span, fallback in calls]
+    conversations = Conversations()
+    read = []
+    for span, around in calls:
+        output = _output(span, around)
+        read.append((span, _new_messages(conversations, span, output), output))
     responses: dict[str, Any] = {}
     for _, messages, _ in read:
         for said in messages:
@@ -141,42 +143,17 @@ def _depths(spans: Sequence[Span]) -> dict[str, int]:
     return depths
 
 
-class _Threads:
-    """The conversations of an episode so far: what a call repeats of one of them is not new."""
-
-    def __init__(self) -> None:
-        self._threads: list[list[str]] = []
-        """The fingerprints of what was said in each, the one that went on last at the end."""
-
-    def take(self, span: Span, output: Message | None) -> tuple[list[Message], Message | None]:
-        """Returns what is new in a call, and notes the call."""
-        messages = messages_of(span.attributes.get("input"))
-        if span.attributes.get("input_offset"):  # recorded as what is new already
-            thread = self._threads.pop() if self._threads else []
-            marks = [fingerprint(each) for each in messages]
-            self._note(thread + marks, output)
-            return messages, output
-        marks = [fingerprint(each) for each in messages]
-        known = max(self._threads, key=lambda thread: (_shared(thread, marks), -len(thread)), default=[])
-        shared = _shared(known, marks)
-        if shared and shared == len(known):
-            self._threads.remove(known)  # this call goes on with it
-        self._note(marks, output)
-        return messages[shared:], output
-
-    def _note(self, marks: list[str], output: Message | None) -> None:
-        self._threads.append(marks if output is None else [*marks, fingerprint(output)])
-        del self._threads[:-_MAX_THREADS]
-
-
-def _shared(known: Sequence[str], marks: Sequence[str]) -> int:
-    """Returns how many messages two conversations have in common from their start."""
-    number = 0
-    for one, other in zip(known, marks, strict=False):
-        if one != other:
-            break
-        number += 1
-    return number
+def _new_messages(conversations: Conversations, span: Span, output: Message | None) -> list[Message]:
+    """Returns what is new in a call, and notes the call."""
+    messages = messages_of(span.attributes.get("input"))
+    marks = [fingerprint(each) for each in messages]
+    answer = None if output is None else fingerprint(output)
+    if span.attributes.get("input_offset"):  # recorded as what is new already
+        conversations.end(conversations.take_last() + marks, answer)
+        return messages
+    num_known = conversations.begin(marks)
+    conversations.end(marks, answer)
+    return messages[num_known:]
 
 
 def _output(span: Span, around: Span | None) -> Message | None:

@@ -1,0 +1,92 @@
+"""OpenAI's responses API: items in, items out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from learnloop.traces.dialects.base import Answer, Asked, Body, mapping, named, present, request_attributes, sequence
+from learnloop.traces.dialects.chat_completions import usage_of
+from learnloop.traces.messages import message, messages_of, read_message, text_part
+
+_ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
+
+
+class Responses:
+    """``POST /responses``."""
+
+    operation = "chat"
+
+    def asked(self, body: Body) -> Asked:
+        """Returns what a request says; where it goes on with an earlier response, only what it adds."""
+        instructions = body.get("instructions")
+        messages = [message("system", text_part(instructions))] if isinstance(instructions, str) else []
+        messages += messages_of(body.get("input"))
+        attributes = request_attributes(body)
+        attributes |= present(
+            previous_response_id=body.get("previous_response_id"), conversation_id=_conversation(body)
+        )
+        return Asked(named(body.get("model")), messages, attributes, bool(body.get("stream")))
+
+    def answer(self, body: Body) -> Answer:
+        """Returns what a response says; its items are one answer."""
+        output = [read_message({"role": "assistant", **mapping(item)}) for item in map(_without_role, _items(body))]
+        parts = [part for each in output for part in each["parts"]]
+        status = named(body.get("status"))
+        incomplete = mapping(body.get("incomplete_details")).get("reason")
+        error = mapping(body.get("error")).get("message")
+        return Answer([message("assistant", *parts)] if parts else [], present(
+            finish_reasons=[incomplete or status] if status else None,
+            response_id=body.get("id"),
+            model=body.get("model"),
+            usage=usage_of(mapping(body.get("usage"))) or None,
+            error=error,
+        ))  # fmt: skip
+
+    def assembled(self, chunks: Sequence[Body]) -> Body:
+        """Returns the response of the last event; where the stream broke off, the items and texts that came."""
+        begun: dict[str, Any] = {}
+        items: dict[int, dict[str, Any]] = {}
+        for chunk in chunks:
+            kind = named(chunk.get("type"))
+            if kind in _ENDS:
+                return mapping(chunk.get("response"))
+            if isinstance(chunk.get("response"), dict):
+                begun = dict(chunk["response"])
+            place = chunk.get("output_index")
+            if isinstance(place, int):
+                _take(items, place, kind, chunk)
+        return {**begun, "output": [items[place] for place in sorted(items)]}
+
+
+def _take(items: dict[int, dict[str, Any]], place: int, kind: str, chunk: Body) -> None:
+    if kind in ("response.output_item.added", "response.output_item.done"):
+        items[place] = dict(mapping(chunk.get("item")))
+        return
+    item = items.setdefault(place, {})
+    delta = chunk.get("delta")
+    if not isinstance(delta, str):
+        return
+    if kind == "response.output_text.delta":
+        item.setdefault("type", "message")
+        before = item["content"][0].get("text", "") if item.get("content") else ""
+        item["content"] = [{"type": "output_text", "text": before + delta}]
+    elif kind == "response.function_call_arguments.delta":
+        item["arguments"] = named(item.get("arguments")) + delta
+
+
+def _items(body: Body) -> Sequence[Any]:
+    return sequence(body.get("output"))
+
+
+def _without_role(item: Any) -> Any:
+    """Returns an item as ``read_message`` knows it: calls and reasoning have no role, messages have."""
+    if isinstance(item, dict) and item.get("type") not in (None, "message"):
+        return read_message({key: value for key, value in item.items() if key != "role"})
+    return item
+
+
+def _conversation(body: Body) -> str | None:
+    conversation = body.get("conversation")
+    found = conversation if isinstance(conversation, str) else mapping(conversation).get("id")
+    return found if isinstance(found, str) else None
