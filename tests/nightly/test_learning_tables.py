@@ -13,7 +13,12 @@ import pytest
 from learnloop.training.options import make_options
 from learnloop.training.runs import start_run
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(7200)]
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.timeout(7200),
+    # Box2D's bindings crash where this warning of theirs is an error.
+    pytest.mark.filterwarnings("ignore:builtin type [sS]wig:DeprecationWarning"),
+]
 
 
 class Line(NamedTuple):
