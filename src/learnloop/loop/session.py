@@ -7,10 +7,10 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar, overload
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -24,15 +24,14 @@ from learnloop.core.protocols import Context
 from learnloop.core.records import MAX_REWARD, Decision, Episode, Json, Record, Reward
 from learnloop.decisions import Choice, DecisionPoint, declared_schema
 from learnloop.evaluation import VerificationOptions
+from learnloop.loop.capture import Capture
 from learnloop.loop.episode import OpenEpisode
 from learnloop.loop.keeper import Keeper
 from learnloop.loop.proving import ProofResult, prove_from_log
 from learnloop.loop.workspace import Workspace, find_settings
 from learnloop.nn import ContextSchema, FeatureKind
-from learnloop.traces import ActiveSpan, Recorder, instrument
+from learnloop.traces import Recorder
 
-P = ParamSpec("P")
-R = TypeVar("R")
 RecordType = TypeVar("RecordType", bound=Record)
 
 EXIT_SECONDS = 5.0
@@ -54,7 +53,7 @@ class LoopCounters(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str | None
 
 
-class Loop:
+class Loop(Capture):
     """The learning loop of one agent.
 
     Records into SQLite under ``./.learnloop`` unless told otherwise; no server is needed. Recording never raises into
@@ -89,7 +88,7 @@ class Loop:
             raise UsageError(f"queue_size is {queue_size!r}; give a whole number of at least 1")
         self.workspace = Workspace(find_settings(home, database), create=True, queue_size=queue_size)
         self._seed = seed
-        self._recorder = Recorder(self.workspace.store.offer, self.agent_id)
+        super().__init__(Recorder(self.workspace.store.offer, self.agent_id))
         self._points: dict[str, DecisionPoint] = {}
         self._points_lock = threading.Lock()
         self._keeper = Keeper(lambda: list(self._points.values()))
@@ -112,48 +111,6 @@ class Loop:
         """
         task_id = None if task is None else str(task)
         return OpenEpisode(self._recorder, self._reward_episode, task_id=task_id, attempt=attempt, metadata=metadata)
-
-    def span(self, name: str, operation: str = "custom", **attributes: object) -> ActiveSpan:
-        """Returns a context manager that records one timed operation inside the current episode.
-
-        Args:
-            name: which model, tool or part.
-            operation: ``chat``, ``execute_tool`` ... (OpenTelemetry GenAI operation names) or ``custom``.
-            attributes: what to keep with it; ``span.set(...)`` adds more.
-        """
-        return self._recorder.span(name, operation, attributes)
-
-    @overload
-    def agent(self, function: Callable[P, R], /) -> Callable[P, R]: ...
-    @overload
-    def agent(
-        self, /, *, name: str | None = None, content: bool = True
-    ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
-    def agent(self, function: Any = None, /, *, name: str | None = None, content: bool = True) -> Any:
-        """Decorates the function that runs the agent, of any kind; outside of an episode each call makes one.
-
-        Args:
-            function: a function, coroutine function, generator or async generator.
-            name: of the span; the function's name where None.
-            content: whether arguments and result are recorded.
-        """
-        return self._decorate("invoke_agent", function, name, content)
-
-    @overload
-    def tool(self, function: Callable[P, R], /) -> Callable[P, R]: ...
-    @overload
-    def tool(
-        self, /, *, name: str | None = None, content: bool = True
-    ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
-    def tool(self, function: Any = None, /, *, name: str | None = None, content: bool = True) -> Any:
-        """Decorates a tool of the agent, a function of any kind, so that each call is a span.
-
-        Args:
-            function: a function, coroutine function, generator or async generator.
-            name: of the span; the function's name where None.
-            content: whether arguments and result are recorded.
-        """
-        return self._decorate("execute_tool", function, name, content)
 
     # ------------------------------------------------------------------ decide
 
@@ -339,12 +296,6 @@ class Loop:
         return f"Loop({self.agent_id!r}, database={self.workspace.settings.shown_database!r})"
 
     # ------------------------------------------------------------------ inside
-
-    def _decorate(self, operation: str, function: Any, name: str | None, content: bool) -> Any:
-        def decorate(wrapped: Callable[P, R]) -> Callable[P, R]:
-            return instrument(self._recorder, wrapped, operation=operation, name=name, content=content)
-
-        return decorate if function is None else decorate(function)
 
     def _point(self, name: str) -> DecisionPoint:
         with self._points_lock:

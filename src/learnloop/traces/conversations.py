@@ -33,10 +33,15 @@ class Conversations:
                 self._known.remove(best)  # it goes on; else this call branches off
             return shared
 
-    def take_last(self) -> list[str]:
-        """Returns the conversation that went on last, which goes on with a call whose messages are known to be new."""
+    def resume(self, num_known: int) -> list[str]:
+        """Returns what was said before a call that is known to have added its messages to so many of the last ones."""
         with self._lock:
-            return self._known.pop() if self._known else []
+            if not self._known:
+                return []
+            last = self._known[-1]
+            if num_known >= len(last):
+                self._known.pop()
+            return last[:num_known]
 
     def end(self, marks: Sequence[str], answer: str | None) -> None:
         """Notes what was said in a call: all its messages, and the answer, None where there is none."""

@@ -21,8 +21,18 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+Reading = Callable[[tuple[Any, ...], dict[str, Any]], tuple[str, Any]]
+"""Tells the name and the input of a call's span from its arguments."""
+
+
 def instrument(
-    recorder: Recorder, function: Callable[P, R], *, operation: str, name: str | None = None, content: bool = True
+    recorder: Recorder,
+    function: Callable[P, R],
+    *,
+    operation: str,
+    name: str | None = None,
+    content: bool = True,
+    reading: Reading | None = None,
 ) -> Callable[P, R]:
     """Returns ``function`` with each call recorded as a span.
 
@@ -32,13 +42,14 @@ def instrument(
         operation: the span's operation, such as ``execute_tool``.
         name: the span's name; the function's name where None.
         content: whether arguments and result are recorded too.
+        reading: tells name and input of each call's span; the function's own name and arguments where None.
 
     Raises:
         UsageError: ``function`` is none of these (an instance, a class, the result of a call).
     """
     if not inspect.isroutine(function):
         raise UsageError(f"{function!r} is no function; put the decorator directly above a def or an async def")
-    call = _Call(recorder, function, operation, name or function.__name__, content)
+    call = _Call(recorder, function, operation, name or function.__name__, content, reading)
     if inspect.isasyncgenfunction(function):
         wrapper = _wrap_async_generator(call, function)
     elif inspect.isgeneratorfunction(function):
@@ -53,22 +64,33 @@ def instrument(
 class _Call:
     """What all calls of one instrumented function have in common."""
 
-    __slots__ = ("content", "name", "operation", "parameters", "recorder")
+    __slots__ = ("content", "name", "operation", "parameters", "reading", "recorder")
 
     def __init__(
-        self, recorder: Recorder, function: Callable[..., Any], operation: str, name: str, content: bool
+        self,
+        recorder: Recorder,
+        function: Callable[..., Any],
+        operation: str,
+        name: str,
+        content: bool,
+        reading: Reading | None,
     ) -> None:
         self.recorder = recorder
         self.operation = operation
         self.name = name
         self.content = content
         self.parameters = _positional_names(function)
+        self.reading = reading
 
     def span(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ActiveSpan:
-        span = self.recorder.span(self.name, self.operation)
-        if self.content:
-            span.attributes["input"] = self.recorder.describe(self._input(args, kwargs))
-        return span
+        if self.reading is None:
+            span = self.recorder.span(self.name, self.operation)
+            if self.content:
+                span.attributes["input"] = self.recorder.describe(self._input(args, kwargs))
+            return span
+        name, given = self.reading(args, kwargs)
+        span = self.recorder.span(name, self.operation)
+        return span.set(input=given) if self.content else span
 
     def note_output(self, span: ActiveSpan, output: Any) -> Any:
         if self.content:

@@ -20,6 +20,7 @@ from learnloop.core.errors import UsageError
 from learnloop.core.ids import new_id
 from learnloop.core.lifecycles import check_transition
 from learnloop.core.records import EPISODE_TRANSITIONS, Episode, EpisodeStatus, Json, Record, Span, SpanStatus
+from learnloop.traces.conversations import Conversations
 from learnloop.traces.values import plain
 
 Sink = Callable[[Record], bool]
@@ -142,9 +143,9 @@ class ActiveSpan:
         self.attributes.update(self._recorder.describe(attributes))
         return self
 
-    def begin(self) -> None:
-        """Starts the clock below the current span, without becoming the current one."""
-        parent = self._recorder.current
+    def begin(self, parent: ActiveSpan | None = None) -> None:
+        """Starts the clock below ``parent``, below the current span where None, without becoming the current one."""
+        parent = parent or self._recorder.current
         if parent is not None:
             self.parent_id = parent.span_id
             self.trace_id = parent.trace_id
@@ -194,7 +195,7 @@ class ActiveSpan:
 class ActiveEpisode(ActiveSpan):
     """One try at a task while it runs: the root span of a trace, and the episode's record."""
 
-    __slots__ = ("_final", "_metadata", "_truncated", "attempt", "episode_id", "status", "task_id")
+    __slots__ = ("_final", "_metadata", "_truncated", "attempt", "conversations", "episode_id", "status", "task_id")
 
     def __init__(
         self,
@@ -212,6 +213,8 @@ class ActiveEpisode(ActiveSpan):
         self.task_id = task_id
         self.attempt = attempt
         self.status: EpisodeStatus | None = None
+        self.conversations = Conversations()
+        """What was said to models in it."""
         given: Mapping[str, object] = metadata if isinstance(metadata, Mapping) else {"metadata": metadata}
         self._metadata = {} if metadata is None else recorder.describe(given)
         self._truncated = False
@@ -220,8 +223,8 @@ class ActiveEpisode(ActiveSpan):
         """Says that a limit cut the episode off: what would have come after its end is unknown."""
         self._truncated = True
 
-    def begin(self) -> None:
-        """Starts the episode in a trace of its own, below no other span.
+    def begin(self, parent: ActiveSpan | None = None) -> None:
+        """Starts the episode in a trace of its own, below no other span, whatever the current one is.
 
         Raises:
             UsageError: it was begun before; an episode is one try.

@@ -148,8 +148,9 @@ def _new_messages(conversations: Conversations, span: Span, output: Message | No
     messages = messages_of(span.attributes.get("input"))
     marks = [fingerprint(each) for each in messages]
     answer = None if output is None else fingerprint(output)
-    if span.attributes.get("input_offset"):  # recorded as what is new already
-        conversations.end(conversations.take_last() + marks, answer)
+    offset = span.attributes.get("input_offset")
+    if isinstance(offset, int) and offset > 0:  # recorded as what is new already
+        conversations.end(conversations.resume(offset) + marks, answer)
         return messages
     num_known = conversations.begin(marks)
     conversations.end(marks, answer)

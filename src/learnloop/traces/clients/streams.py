@@ -1,0 +1,163 @@
+"""Watches streams without becoming one: the program gets the client's own stream, of its own type."""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from typing import Any
+
+from learnloop.traces.clients.calls import ModelCall
+
+
+def watched(stream: Any, call: ModelCall) -> Any:
+    """Returns ``stream`` with its chunks noted as they are read.
+
+    The call ends when the stream does, when it is closed, or when it is forgotten unread. A generator comes back as a
+    generator; a client's stream comes back itself.
+    """
+    if inspect.isgenerator(stream):
+        return _each(stream, call)
+    if inspect.isasyncgen(stream):
+        return _each_async(stream, call)
+    inner = getattr(stream, "_iterator", None)  # the streams of OpenAI's and Anthropic's clients, and of their kin
+    try:
+        weakref.finalize(stream, call.end_stream, is_complete=False)
+        if isinstance(inner, AsyncIterator):
+            stream._iterator = _each_async(inner, call)
+        elif isinstance(inner, Iterator):
+            stream._iterator = _each(inner, call)
+        else:
+            return _outside(stream, call)
+        _end_when_closed(stream, call)
+    except (AttributeError, TypeError):  # it takes no attributes
+        return _outside(stream, call)
+    return stream
+
+
+def _outside(stream: Any, call: ModelCall) -> Any:
+    """Returns a stream that looks as ``stream`` does, where that one cannot be watched from inside."""
+    if isinstance(stream, AsyncIterator) or callable(getattr(stream, "__aiter__", None)):
+        return _AsyncStream(stream, call)
+    if callable(getattr(stream, "__iter__", None)):
+        return _Stream(stream, call)
+    call.end(None)
+    return stream
+
+
+def _each(inner: Iterator[Any], call: ModelCall) -> Iterator[Any]:
+    is_complete, broken = False, None
+    try:
+        for chunk in inner:
+            call.chunk(chunk)
+            yield chunk
+        is_complete = True
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        broken = error
+        raise
+    finally:
+        call.end_stream(broken, is_complete=is_complete)
+        if isinstance(inner, Generator):
+            inner.close()
+
+
+async def _each_async(inner: AsyncIterator[Any], call: ModelCall) -> AsyncIterator[Any]:
+    is_complete, broken = False, None
+    try:
+        async for chunk in inner:
+            call.chunk(chunk)
+            yield chunk
+        is_complete = True
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        broken = error
+        raise
+    finally:
+        call.end_stream(broken, is_complete=is_complete)
+        if isinstance(inner, AsyncGenerator):
+            await inner.aclose()
+
+
+def _end_when_closed(stream: Any, call: ModelCall) -> None:
+    """Ends the call when the stream is closed; ``close`` stays what it was, awaitable where it was."""
+    close = getattr(stream, "close", None)
+    if not callable(close):
+        return
+    method = getattr(close, "__func__", close)
+    reference = weakref.ref(stream)  # the stream must not hold itself, or it would not be missed when it is forgotten
+
+    def closing() -> Any:
+        call.end_stream(is_complete=False)
+        target = reference()
+        return None if target is None else method(target)
+
+    stream.close = closing
+
+
+class _Stream:
+    """A stream of another library, watched from outside."""
+
+    def __init__(self, stream: Any, call: ModelCall) -> None:
+        self._stream = stream
+        self._watched = _each(iter(stream), call)
+        self._call = call
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._watched
+
+    def __next__(self) -> Any:
+        return next(self._watched)
+
+    def __enter__(self) -> Any:
+        enter = getattr(self._stream, "__enter__", None)
+        if callable(enter):
+            enter()
+        return self
+
+    def __exit__(self, *details: Any) -> Any:
+        leave = getattr(self._stream, "__exit__", None)
+        self._call.end_stream(is_complete=False)
+        return leave(*details) if callable(leave) else None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:  # isinstance sees the stream that it stands for
+        return type(self._stream)
+
+
+class _AsyncStream:
+    """The asynchronous form of ``_Stream``."""
+
+    def __init__(self, stream: Any, call: ModelCall) -> None:
+        self._stream = stream
+        self._watched = _each_async(stream.__aiter__(), call)
+        self._call = call
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self._watched
+
+    async def __anext__(self) -> Any:
+        return await anext(self._watched)
+
+    async def __aenter__(self) -> Any:
+        enter = getattr(self._stream, "__aenter__", None)
+        if callable(enter):
+            await enter()
+        return self
+
+    async def __aexit__(self, *details: Any) -> Any:
+        leave = getattr(self._stream, "__aexit__", None)
+        self._call.end_stream(is_complete=False)
+        return await leave(*details) if callable(leave) else None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:  # isinstance sees the stream that it stands for
+        return type(self._stream)
