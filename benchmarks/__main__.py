@@ -16,6 +16,7 @@ from benchmarks.report import Options, exit_code, format_table, to_json
 BENCHMARKS = {
     "capture": "what recording costs the caller, and durable spans per second",
     "decide": "decisions with learning per second, and what they earn",
+    "traces": "spans received a second, what recording a model's client costs, and how fast traces are read",
     "rl": "training steps per second, time to a solved CartPole, and the cost of the parts",
 }
 """Name -> what it measures. The module of the same name has ``run(options: Options) -> list[Row]``."""

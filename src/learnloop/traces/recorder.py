@@ -37,8 +37,9 @@ class RecorderCounters(msgspec.Struct, frozen=True, kw_only=True):
 class Recorder:
     """Records the episodes and spans of one agent into a sink."""
 
-    def __init__(self, sink: Sink, agent_id: str) -> None:
+    def __init__(self, sink: Sink, agent_id: str, source: str = "loop") -> None:
         self.agent_id = agent_id
+        self.source = source
         self._sink = sink
         self._current: ContextVar[ActiveSpan | None] = ContextVar(f"learnloop.{agent_id}", default=None)
         self._num_failures = 0
@@ -261,6 +262,7 @@ class ActiveEpisode(ActiveSpan):
             agent_id=self._recorder.agent_id,
             task_id=self.task_id,
             attempt=self.attempt,
+            source=self._recorder.source,
             status=self.status or EpisodeStatus.RUNNING,
             terminated=not running and not self._truncated,
             truncated=not running and self._truncated,

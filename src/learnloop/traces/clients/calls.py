@@ -41,17 +41,28 @@ class ModelCall:
         self._chunks: list[Any] = []
         self._num_chunks = 0
         self._marks: list[str] = []
+        self.answer: Message | None = None
+        """What the model said; None: nothing yet, or it is not known."""
         self.span = recorder.span(_model_of(body), dialect.operation)
         self.span.begin()
         self._guard(lambda: self._note_request(body))
 
+    @property
+    def said(self) -> list[str]:
+        """The fingerprints of the whole conversation so far, the answer included."""
+        return self._marks if self.answer is None else [*self._marks, fingerprint(self.answer)]
+
     def chunk(self, chunk: Any) -> None:
         """Takes a piece of a streamed answer."""
-        if self._first_chunk_ns is None:
-            self._first_chunk_ns = time.perf_counter_ns()
+        self.note_arrival()
         self._num_chunks += 1
         if len(self._chunks) < MAX_CHUNKS:
             self._chunks.append(chunk)
+
+    def note_arrival(self) -> None:
+        """Notes that some of a streamed answer is here, whether it can be read yet or not."""
+        if self._first_chunk_ns is None:
+            self._first_chunk_ns = time.perf_counter_ns()
 
     def end(self, response: Any) -> None:
         """Ends the call with a whole response; None: it was not read."""
@@ -126,6 +137,7 @@ class ModelCall:
             self.span.error = error
 
     def _note_said(self, answer: Message | None) -> None:
+        self.answer = answer
         note_answer(self.span, self._marks, answer)
 
 
