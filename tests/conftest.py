@@ -20,6 +20,7 @@ import pytest
 from learnloop.core.ids import new_id
 from learnloop.store import Store
 from learnloop.store.migrate import upgrade
+from tests.model_server.server import model_server as model_server  # the fixture, for all tests
 
 _NOBODY = 65534
 _PR_SET_PDEATHSIG = 1

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 import types
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +14,6 @@ import pytest
 
 from learnloop.algorithms import build_algorithm, configure
 from learnloop.core.errors import (
-    AuthError,
-    ConflictError,
     FormatError,
     NotFoundError,
     RewardError,
@@ -27,9 +22,8 @@ from learnloop.core.errors import (
 )
 from learnloop.envs import check_env, make_stream
 from learnloop.envs.answer_scores import BUILT_IN
-from learnloop.envs.chat_endpoint import ChatEndpoint, EndpointConfig
 from learnloop.envs.llm_task import LLMTask
-from tests.envs.chat_server import ChatServer, Fault
+from tests.loopback import Fault, LoopbackServer
 
 PROMPTS = ["Add: {input}", "Be brief. {input}", "Shout! {input}"]
 TASKS = [{"input": f"{a} plus {b}", "target": a + b} for a in range(3) for b in range(3)]
@@ -44,30 +38,21 @@ def adder(prompt: str) -> str:
 
 
 @pytest.fixture
-def server() -> Iterator[ChatServer]:
-    opened = ChatServer(adder)
-    yield opened
-    for each in opened.clients:
-        each.close()
-    opened.close()
+def server() -> Iterator[LoopbackServer]:
+    with LoopbackServer(adder) as opened:
+        yield opened
 
 
-def make(server: ChatServer, **settings: Any) -> LLMTask:
+def make(server: LoopbackServer, **settings: Any) -> LLMTask:
     defaults: dict[str, Any] = {"prompts": PROMPTS, "tasks": TASKS, "reward": "numeric", "backoff_seconds": 0.01}
     server.clients.append(env := LLMTask(base_url=server.url, model="m", **(defaults | settings)))
     return env
 
 
-def client(server: ChatServer, **settings: Any) -> ChatEndpoint:
-    config = EndpointConfig(base_url=server.url, model="m", **({"backoff_seconds": 0.01} | settings))
-    server.clients.append(opened := ChatEndpoint(config))
-    return opened
-
-
 # The environment -----------------------------------------------------------------------------------------------------
 
 
-def test_an_episode(server: ChatServer) -> None:
+def test_an_episode(server: LoopbackServer) -> None:
     env = make(server, max_tokens=5, temperature=0.5)
     shown, _ = env.reset(seed=0)
     observation, earned, terminated, truncated, info = env.step(0)
@@ -92,7 +77,7 @@ def test_an_episode(server: ChatServer) -> None:
 
 
 @pytest.mark.parametrize("features", [False, True])
-def test_it_passes_the_check_of_environments(server: ChatServer, features: bool) -> None:
+def test_it_passes_the_check_of_environments(server: LoopbackServer, features: bool) -> None:
     tasks = [{**task, "features": [index, 0.5]} for index, task in enumerate(TASKS)] if features else TASKS
     kwargs = {"base_url": server.url, "model": "m", "prompts": PROMPTS, "tasks": tasks, "reward": "numeric"}
     json.dumps(kwargs)
@@ -100,7 +85,16 @@ def test_it_passes_the_check_of_environments(server: ChatServer, features: bool)
     assert len(server.requests) == 24
 
 
-def test_tasks_from_a_file(server: ChatServer, tmp_path: Path) -> None:
+def test_an_error_names_the_status(server: LoopbackServer) -> None:
+    env = make(server, max_retries=1)
+    env.reset(seed=0)
+    server.script = [Fault(500), Fault(503)]
+    with pytest.raises(UnreachableError, match=r"/chat/completions answered 503 Service Unavailable: .*busy"):
+        env.step(0)
+    assert env.step(0)[1] == 1.0  # the episode goes on: nothing was scored
+
+
+def test_tasks_from_a_file(server: LoopbackServer, tmp_path: Path) -> None:
     path = tmp_path / "tasks.jsonl"
     path.write_text("".join(json.dumps(task) + "\n\n" for task in TASKS))
     env = make(server, tasks=str(path))
@@ -166,7 +160,7 @@ def test_built_in_scores(score: str, answer: str, target: Any, value: float) -> 
     assert BUILT_IN[score](answer, {"target": target}) == value
 
 
-def test_a_score_of_the_callers(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_score_of_the_callers(server: LoopbackServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A score that is not known is an error, never 0."""
     module = types.ModuleType("own_scores")
     values: list[Any] = [2.5, None, float("nan"), "good"]
@@ -186,138 +180,6 @@ def test_a_score_of_the_callers(server: ChatServer, monkeypatch: pytest.MonkeyPa
         env.step(0)
 
 
-# The endpoint --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        Fault(429, headers=(("Retry-After", "0"),)),
-        Fault(500),
-        Fault(503),
-        Fault(200, b"{not json"),
-        Fault(hang_up=True),
-        Fault(delay_seconds=1.0),
-        Fault(body=b'{"choices": []}' * 20, drip_seconds=0.02),
-    ],
-    ids=["429", "500", "503", "malformed", "hang up", "slow", "dripping"],
-)
-def test_what_may_pass_is_tried_again(server: ChatServer, fault: Fault) -> None:
-    """One failure costs a repetition; failures without end are an error that names the endpoint, never a reward."""
-    asked = client(server, timeout_seconds=0.3, max_retries=2)
-    server.faults = [fault]
-    assert asked.complete("Add: 1 plus 2").text == "The sum is 3."
-    assert asked.num_requests == 2
-    server.faults = [fault] * 3
-    with pytest.raises(UnreachableError, match=rf"{server.url}/chat/completions .*asked 3 times"):
-        asked.complete("Add: 1 plus 2")
-    asked.close()
-
-
-def test_an_error_names_the_status(server: ChatServer) -> None:
-    env = make(server, max_retries=1)
-    env.reset(seed=0)
-    server.faults = [Fault(500), Fault(503)]
-    with pytest.raises(UnreachableError, match=r"/chat/completions answered 503 Service Unavailable: .*busy"):
-        env.step(0)
-    assert env.step(0)[1] == 1.0  # the episode goes on: nothing was scored
-
-
-def test_retry_after_is_kept(server: ChatServer) -> None:
-    """In seconds or as a date; one that is too far away is not waited for."""
-    asked = client(server, backoff_seconds=10.0)
-    server.faults = [Fault(429, headers=(("Retry-After", "1"),))]
-    began = time.monotonic()
-    asked.complete("Add: 1 plus 2")
-    assert 0.9 < time.monotonic() - began < 5
-    past = format_datetime(datetime.now(UTC) - timedelta(hours=1), usegmt=True)
-    server.faults = [Fault(429, headers=(("Retry-After", past),))]
-    asked.complete("Add: 1 plus 2")
-    assert time.monotonic() - began < 5
-    server.faults = [Fault(503, headers=(("Retry-After", "3600"),))]
-    with pytest.raises(UnreachableError, match=r"503 .* asks to wait 3600 s; at most 60 s"):
-        asked.complete("Add: 1 plus 2")
-    quick = client(server)
-    server.faults = [Fault(429, headers=(("Retry-After", "soon"),))]
-    quick.complete("Add: 1 plus 2")
-
-
-def test_waits_double(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[float] = []
-    monkeypatch.setattr("learnloop.envs.chat_endpoint.time.sleep", waits.append)
-    server.faults = [Fault(500)] * 3
-    client(server, backoff_seconds=0.5).complete("Add: 1 plus 2")
-    assert [wait for wait in waits if wait] == [0.5, 1.0, 2.0]
-
-
-@pytest.mark.parametrize(
-    ("fault", "error", "message"),
-    [
-        (Fault(401), AuthError, r"401 .*a key that it takes into the variable LEARNLOOP_TEST_KEY"),
-        (Fault(403), AuthError, "403"),
-        (Fault(404), NotFoundError, r"404 .*the model 'm'"),
-        (Fault(400), UsageError, r"400 Bad Request: .*busy.*refused"),
-        (Fault(302, headers=(("Location", "http://other/v1"),)), UsageError, "moved to http://other/v1"),
-        (Fault(200, b"[]"), UsageError, "no chat completion"),
-        (Fault(200, b'{"choices": []}'), UsageError, "without a text"),
-        (Fault(200, b'{"choices": [{"message": {"content": null}}]}'), UsageError, "without a text"),
-    ],
-)
-def test_what_will_not_pass_is_not_tried_again(
-    server: ChatServer, monkeypatch: pytest.MonkeyPatch, fault: Fault, error: type[Exception], message: str
-) -> None:
-    monkeypatch.setenv("LEARNLOOP_TEST_KEY", "sk-secret")
-    asked = client(server, api_key_env="LEARNLOOP_TEST_KEY")
-    server.faults = [fault]
-    with pytest.raises(error, match=message) as caught:
-        asked.complete("Add: 1 plus 2")
-    assert asked.num_requests == 1
-    assert "sk-secret" not in str(caught.value)
-    assert server.headers[0]["Authorization"] == "Bearer sk-secret"
-
-
-def test_nobody_listens(server: ChatServer) -> None:
-    server.close()
-    with pytest.raises(UnreachableError, match=r"cannot be reached \(ConnectionRefusedError"):
-        client(server, max_retries=1).complete("hello")
-
-
-def test_a_password_in_the_address_stays_there(server: ChatServer) -> None:
-    asked = ChatEndpoint(EndpointConfig(base_url=server.url.replace("//", "//me:secret@"), model="m"))
-    assert "secret" not in asked.name
-
-
-def test_the_budget_of_requests(server: ChatServer) -> None:
-    """Counted before a request is sent, repetitions included."""
-    asked = client(server, max_requests=3)
-    server.faults = [Fault(500)]
-    asked.complete("Add: 1 plus 2")
-    asked.complete("Add: 1 plus 2")
-    with pytest.raises(ConflictError, match=r"the 3 requests .*max_requests.* are used up"):
-        asked.complete("Add: 1 plus 2")
-    assert len(server.requests) == 3
-
-
-def test_the_cache(server: ChatServer, tmp_path: Path) -> None:
-    """What was answered is not asked again, by another client either; another question, model or place is."""
-    folder = tmp_path / "answers"
-    first, second = client(server, cache=str(folder)), client(server, cache=str(folder))
-    assert first.complete("Add: 1 plus 2") == second.complete("Add: 1 plus 2")
-    assert (first.num_requests, second.num_requests, second.num_cached) == (1, 0, 1)
-    second.complete("Add: 1 plus 3")
-    client(server, cache=str(folder), temperature=1.0).complete("Add: 1 plus 2")
-    assert len(server.requests) == 3
-    assert len(list(folder.iterdir())) == 3
-    for path in folder.iterdir():
-        path.write_bytes(b"{")
-    with pytest.raises(UsageError, match="the kept answer"):
-        first.complete("Add: 1 plus 2")
-    blocked = tmp_path / "file"
-    blocked.write_text("")
-    with pytest.raises(UsageError, match="cannot be written"):
-        client(server, cache=str(blocked / "x")).complete("Add: 1 plus 2")
-
-
 # Learning ------------------------------------------------------------------------------------------------------------
 
 
@@ -329,7 +191,7 @@ def by_input(prompt: str) -> str:
     return {"capital of France": "Paris", "capital of Peru": "Lima"}[question] if start == "Brief" else "A city."
 
 
-def test_the_best_prompt_for_each_kind_of_task_is_learned(server: ChatServer, tmp_path: Path) -> None:
+def test_the_best_prompt_for_each_kind_of_task_is_learned(server: LoopbackServer, tmp_path: Path) -> None:
     """Sums need one prompt and capitals another: neither alone earns more than half."""
     server.model = by_input
     capitals = [("France", "Paris"), ("Peru", "Lima")]

@@ -16,8 +16,8 @@ import numpy as np
 
 from learnloop.core.errors import FormatError, NotFoundError, UsageError
 from learnloop.envs.answer_scores import check_target, find_score, scored
-from learnloop.envs.chat_endpoint import ChatEndpoint, EndpointConfig
 from learnloop.envs.checking import check_whole, refuse_step
+from learnloop.models import ChatEndpoint, EndpointConfig
 
 _LABEL = "llm-task"
 SLOT = "{input}"
