@@ -13,7 +13,7 @@ import openai
 import pydantic
 import pytest
 
-from learnloop.core.errors import UsageError
+from learnloop.core.errors import ConflictError, UsageError
 from learnloop.core.records import Episode, EpisodeStatus, Span, SpanStatus
 from learnloop.traces import Recorder, wrap
 from learnloop.traces.messages import text_of, tool_calls_of
@@ -372,6 +372,12 @@ def test_what_cannot_be_recorded_never_reaches_the_program(plain_client: openai.
     assert answer.choices[0].message.content == "echo: hi there"
     assert list(client.chat.completions.create(model="m", messages=HI, stream=True))
     assert recorder.counters().num_failures > 0
+
+
+def test_a_client_is_wrapped_once(client: openai.OpenAI, recorder: Recorder) -> None:
+    for wrapped in (client, wrap(recorder, Fake())):
+        with pytest.raises(ConflictError, match="wrapped already"):
+            wrap(recorder, wrapped)
 
 
 @pytest.mark.parametrize("what", [None, 3, object(), openai.OpenAI, {}, [openai]])

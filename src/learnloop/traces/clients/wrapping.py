@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from learnloop.core.errors import UsageError, one_of
+from learnloop.core.errors import ConflictError, UsageError, one_of
 from learnloop.traces.clients.bodies import body_of
 from learnloop.traces.clients.calls import ModelCall
 from learnloop.traces.clients.streams import watched
@@ -36,6 +36,7 @@ METHODS: Mapping[str, str] = {
 
 _RAW_HEADER = "x-stainless-raw-response"
 _MAKES_CLIENT = ("with_options", "copy")
+_MARK = "__learnloop_wrapped__"
 
 
 def wrap(recorder: Recorder, client: C, *, content: bool = True) -> C:
@@ -48,6 +49,7 @@ def wrap(recorder: Recorder, client: C, *, content: bool = True) -> C:
 
     Raises:
         UsageError: it is no client, or one that cannot be copied.
+        ConflictError: it is wrapped already.
     """
     if isinstance(client, type):
         raise UsageError(f"{client!r} is a class; make a client of it and wrap that")
@@ -56,6 +58,8 @@ def wrap(recorder: Recorder, client: C, *, content: bool = True) -> C:
     except Exception as error:  # the client's own __copy__ may raise anything
         raise UsageError(f"{client!r} cannot be copied ({error}); wrap the client of the model itself") from error
     if _sends_by_post(client):
+        if getattr(copied.post, _MARK, False):
+            raise ConflictError(f"this {type(client).__name__} is wrapped already; its calls are recorded")
         _replace_post(recorder, client, copied, content)
     elif not _replace_methods(recorder, client, copied, content):
         raise UsageError(
@@ -74,6 +78,7 @@ def _sends_by_post(client: object) -> bool:
 
 def _replace_post(recorder: Recorder, client: Any, copied: Any, content: bool) -> None:
     copied.post = _recording_post(recorder, client.post, content)
+    setattr(copied.post, _MARK, True)
     for name, value in list(vars(copied).items()):
         if isinstance(inspect.getattr_static(type(copied), name, None), functools.cached_property):
             del copied.__dict__[name]  # it holds the other client's post; it is made again when it is asked for
@@ -192,8 +197,12 @@ def _replace_methods(recorder: Recorder, client: Any, copied: Any, content: bool
         method = _reach(client, [*way, name])
         if not callable(method):
             continue
+        if getattr(method, _MARK, False):
+            raise ConflictError(f"this {type(client).__name__} is wrapped already; its calls are recorded")
         place = _copied_way(parts, client, way)
-        setattr(place, name, _recording_method(recorder, method, DIALECTS[end], content))
+        recording = _recording_method(recorder, method, DIALECTS[end], content)
+        setattr(recording, _MARK, True)
+        setattr(place, name, recording)
         found = True
     return found
 
