@@ -25,7 +25,7 @@ class A2CConfig(OnPolicyConfig, frozen=True, kw_only=True, forbid_unknown_fields
     gae_lambda: float = 1.0
     normalize_advantage: bool = False
     use_rms_prop: bool = True
-    """Whether the optimiser is RMSprop, as in the paper; else Adam."""
+    """Whether the optimiser is RMSprop; else Adam."""
     rms_prop_eps: float = 1e-5
     """Keeps RMSprop from dividing by 0."""
 
@@ -39,7 +39,9 @@ class A2C(OnPolicyAlgorithm):
 
     def _build_optimizer(self) -> Optimizer:
         if self.config.use_rms_prop:
-            return RMSprop(self.network, alpha=0.99, eps=self.config.rms_prop_eps, eps_inside_root=True)
+            # As Stable-Baselines3, whose settings the presets are: with epsilon inside of the root, as in the paper,
+            # and the mean square begun at 1, LunarLander's learning rate learns nothing in its 200,000 steps.
+            return RMSprop(self.network, alpha=0.99, eps=self.config.rms_prop_eps)
         return Adam(self.network, eps=1e-5)
 
     def _update(self, batch: Batch) -> None:

@@ -7,7 +7,7 @@ file stand in, a microsecond a span to keep the order, and the episode says so (
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from learnloop.core.errors import FormatError
@@ -17,6 +17,7 @@ from learnloop.traces.messages import Message, Part, tool_calls_of, tool_respons
 from learnloop.traces.steps import TOOL_OPERATION
 
 _TICK = timedelta(microseconds=1)
+_LATEST = datetime.max.replace(tzinfo=UTC) - _TICK
 
 
 class EpisodeBuilder:
@@ -152,16 +153,18 @@ class EpisodeBuilder:
         *,
         parent_id: str | None = None,
         error: str | None = None,
+        key: str | None = None,
         **attributes: Any,
     ) -> str:
-        """Adds any other operation and returns its span's id."""
+        """Adds any other operation and returns its span's id, which is made of ``key``; of its number where None."""
         self._num_spans += 1
-        span_id = self._ids.derive("span", self.episode_id, str(self._num_spans))
+        span_id = self._ids.derive("span", self.episode_id, str(self._num_spans)) if key is None else self.span_id(key)
         known = started_at is not None
         begin = self._tick() if started_at is None else started_at
         end = begin if ended_at is None else max(begin, ended_at)
         if not (known and ended_at is not None):
             attributes["duration_unknown"] = True
+        self._started_at = min(self._started_at, begin)
         self._moment = max(self._moment, begin)
         self._ended_at = max(self._ended_at, end)
         self._add_span(span_id, parent_id or self.root_id, operation, name, begin, end, error, attributes)
@@ -200,6 +203,15 @@ class EpisodeBuilder:
     def note(self, **metadata: Any) -> None:
         """Adds to the episode's metadata what is not None."""
         self._metadata.update({name: value for name, value in metadata.items() if value is not None})
+
+    def span_id(self, key: str) -> str:
+        """Returns the id of the span with this ``key``, in this episode or another: what is the same is kept once."""
+        return self._ids.derive("span-key", key)
+
+    def take(self) -> list[Record]:
+        """Returns the records that were added since the last call, so that a long run need not be held in memory."""
+        added, self._records = self._records, []
+        return added
 
     def finish(
         self,
@@ -248,7 +260,7 @@ class EpisodeBuilder:
         return self._ids.format_name
 
     def _tick(self) -> datetime:
-        self._moment += _TICK
+        self._moment = min(self._moment, _LATEST) + _TICK
         return self._moment
 
     def _add_span(

@@ -12,11 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
-import msgspec
-
 from learnloop.core.errors import FormatError, NotFoundError, UsageError, one_of
 from learnloop.traces.formats import Line, TraceFormat, by_name, recognise, what_is_looked_for
-from learnloop.traces.formats.base import Source
+from learnloop.traces.formats.base import Source, decode_json
 from learnloop.traces.line_order import are_in_order, in_order
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
@@ -91,17 +89,10 @@ def decode_line(raw: bytes) -> Line:
     Raises:
         FormatError: it holds none.
     """
-    line = _decode(raw)
+    line = decode_json(raw)
     if not isinstance(line, dict):
         raise FormatError(f"a JSON {type(line).__name__}, not an object")
     return line
-
-
-def _decode(raw: bytes) -> Any:
-    try:
-        return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise FormatError(f"not JSON ({error})") from error
 
 
 def _recognised(path: Path) -> TraceFormat:
@@ -154,7 +145,7 @@ def _document(path: Path) -> Any:
     if len(raw) > MAX_DOCUMENT_BYTES:
         size = f"{MAX_DOCUMENT_BYTES:,} bytes"
         raise FormatError(f"{path.name} is one JSON value of more than {size}; split it, or use JSON Lines")
-    return _decode(raw.removeprefix(_BYTE_ORDER_MARK))
+    return decode_json(raw.removeprefix(_BYTE_ORDER_MARK))
 
 
 def _document_items(path: Path, trace_format: TraceFormat) -> Iterator[Any]:

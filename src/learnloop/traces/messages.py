@@ -31,18 +31,18 @@ def text_part(content: str) -> Part:
 
 def tool_call_part(call_id: str | None, name: str, arguments: Any) -> Part:
     """Returns a part that asks for a tool; arguments in JSON text are read."""
-    return {"type": "tool_call", "id": call_id, "name": name, "arguments": parsed(arguments)}
+    return {"type": "tool_call", "id": _id_text(call_id), "name": name, "arguments": parsed(arguments)}
 
 
 def tool_response_part(call_id: str | None, response: Any) -> Part:
     """Returns a part with what a tool gave back."""
-    return {"type": "tool_call_response", "id": call_id, "response": response}
+    return {"type": "tool_call_response", "id": _id_text(call_id), "response": response}
 
 
 def message(role: str, *parts: Part, name: str | None = None) -> Message:
     """Returns a message of ``parts``; other APIs' words for a role become ours."""
     made: Message = {"role": _ROLES.get(role, role), "parts": list(parts)}
-    if name:
+    if name and isinstance(name, str):
         made["name"] = name
     return made
 
@@ -172,6 +172,11 @@ def _openai_parts(raw: Mapping[str, Any], role: str) -> list[Part]:
     if isinstance(old, Mapping):
         parts.append(tool_call_part(None, str(old.get("name")), old.get("arguments")))
     return parts
+
+
+def _id_text(value: Any) -> str | None:
+    """Returns an id as text: files hold numbers, too, and ids are looked up."""
+    return value if value is None or isinstance(value, str) else as_text(value)
 
 
 def _openai_call(call: Any) -> Part:

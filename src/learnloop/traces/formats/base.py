@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import IO, Annotated, Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from learnloop.core.errors import FormatError
 from learnloop.core.records import Record
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 Line = Mapping[str, Any]
 T = TypeVar("T")
@@ -73,6 +77,8 @@ class TraceFormat(NamedTuple):
     """Gives the items of a document's value; the value itself is the one item where None."""
     archive_items: Callable[[IO[bytes]], Iterable[Any]] | None = None
     """Gives the items of an archive, which can be read from any place; it raises ``FormatError`` for a damaged one."""
+    place: Callable[[Connection, Sequence[Record]], Sequence[Record]] | None = None
+    """Says, in the transaction that writes them, what records are for that name others by an id of the store's."""
 
 
 class ContentIds:
@@ -95,6 +101,28 @@ class ContentIds:
     def derive(self, *parts: str) -> str:
         """Returns an id of ``parts``, the same at each import."""
         return hashlib.sha256("\x1f".join([self.format_name, *parts]).encode()).hexdigest()[:32]
+
+
+def decode_json(raw: bytes) -> Any:
+    """Returns the value of a JSON text. NaN and infinities, which Python's own ``json`` writes, are read as None.
+
+    Raises:
+        FormatError: it is no JSON.
+    """
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        if b"NaN" not in raw and b"Infinity" not in raw:
+            raise FormatError(f"not JSON ({error})") from error
+    try:
+        # Through msgspec too, so that nothing is let in that could not be stored.
+        return msgspec.json.decode(msgspec.json.encode(json.loads(raw, parse_constant=_nothing)))
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise FormatError(f"not JSON ({error})") from error
+
+
+def _nothing(constant: str) -> None:
+    """Returns None for a number that is none."""
 
 
 def convert(line: object, kind: type[T]) -> T:

@@ -46,7 +46,8 @@ class NativeReader:
             if line["schema"] != SCHEMA:
                 raise FormatError(f"schema {line['schema']!r} is not {SCHEMA!r}; write the file with this learnloop")
             return []
-        kind = TYPES.get(line.get("type", ""))
+        given = line.get("type")
+        kind = TYPES.get(given) if isinstance(given, str) else None
         if kind is None:
             raise FormatError(f"type {line.get('type')!r} is not one of {one_of(TYPES)}")
         record = convert({name: value for name, value in line.items() if name != "type"}, kind)
@@ -71,7 +72,7 @@ def _check_decision(decision: Decision) -> None:
 
 
 def _fits(line: Line) -> bool:
-    return line.get("schema") == SCHEMA or line.get("type") in TYPES
+    return line.get("schema") == SCHEMA or (isinstance(line.get("type"), str) and line["type"] in TYPES)
 
 
 NATIVE = TraceFormat("learnloop", f'"schema": "{SCHEMA}" or "type"', _fits, NativeReader)

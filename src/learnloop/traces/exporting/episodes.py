@@ -1,0 +1,63 @@
+"""Reads whole episodes from a store, one at a time, and names their files."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from sqlalchemy import select
+
+from learnloop.core.records import Episode, Record, Reward, Span
+from learnloop.store import Store, schema
+from learnloop.store.mapping import record_columns, to_record
+
+_PAGE = 250
+_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
+
+
+class EpisodeRecords(NamedTuple):
+    """An episode and what belongs to it."""
+
+    episode: Episode
+    spans: list[Span]
+    rewards: list[Reward]
+    """In the order in which they came: the last of a name counts. Those of decisions are left out."""
+
+
+def episode_records(store: Store, agent_id: str | None = None) -> Iterator[EpisodeRecords]:
+    """Yields each episode of a store, or of one agent, with its spans and its rewards."""
+    where = {} if agent_id is None else {"agent_id": agent_id}
+    after: str | None = None
+    while page := store.select(Episode, where=where, after=after, limit=_PAGE):
+        for episode in page:
+            yield EpisodeRecords(episode, _spans(store, episode), _rewards(store, episode))
+        after = page[-1].episode_id
+
+
+def file_name(known: str, suffix: str = ".json") -> str:
+    """Returns a file's name for an id, whatever is in it: it has no folder, and no two ids share one.
+
+    An id of letters, digits, ``-`` and ``_`` is its own name; of another one the name has what may stay and a hash.
+    """
+    if _SAFE.fullmatch(known):
+        return known + suffix
+    kept = re.sub(r"[^A-Za-z0-9_-]+", "_", known).strip("_-")[:48] or "trace"
+    return f"{kept}-{hashlib.sha256(known.encode('utf-8', 'replace')).hexdigest()[:16]}{suffix}"
+
+
+def _spans(store: Store, episode: Episode) -> list[Span]:
+    query = select(*record_columns(Span)).where(schema.spans.c.episode_id == episode.episode_id)
+    return _read(store, Span, query)
+
+
+def _rewards(store: Store, episode: Episode) -> list[Reward]:
+    table = schema.rewards.c
+    mine = (table.episode_id == episode.episode_id) & table.decision_id.is_(None)
+    return _read(store, Reward, select(*record_columns(Reward)).where(mine).order_by(table.sequence))
+
+
+def _read(store: Store, kind: type[Record], query: Any) -> list[Any]:
+    rows = store.read(lambda connection: connection.execute(query).all())
+    return [to_record(kind, row) for row in rows]
