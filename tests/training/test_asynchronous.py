@@ -63,7 +63,7 @@ ONE: dict[str, dict[str, Any]] = {
     "scaled": {"options": {"normalize_observations": True, "normalize_rewards": True, "dropout": 0.2}},
     "vector": {"vectorization": "vector"},
     "shuffled": {"shuffled": True},
-    "schedule": {"options": {"learning_rate": "lin_0.01"}},
+    "schedule": {"options": {"learning_rate": "lin_0.003"}},
 }
 
 
@@ -385,7 +385,7 @@ def test_several_seeds_train_side_by_side(tmp_path: Path) -> None:
 
 def late_means(algorithm: str, seeds: range) -> list[float]:
     options = small("learnloop/Identity-v0", algorithm, steps=3000, n_envs=8, eval_interval=500, eval_episodes=10)
-    options = msgspec.structs.replace(options, config={**options.config, "learning_rate": "lin_0.01"})
+    options = msgspec.structs.replace(options, config={**options.config, "learning_rate": "lin_0.003"})
     results: list[SeedResult] = [make_trainer(options, seed).run() for seed in seeds]
     return [result.curve[-1].mean_return for result in results]
 
