@@ -21,8 +21,8 @@ def main() -> None:
 
 def measure(task: dict[str, int], file: Any) -> dict[str, float]:
     """Returns the same measures as ``benchmarks.capture.measure``."""
-    from opentelemetry.sdk.trace import TracerProvider  # type: ignore[import-not-found]  # in an environment of its own
-    from opentelemetry.sdk.trace.export import (  # type: ignore[import-not-found]
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import (
         BatchSpanProcessor,
         ConsoleSpanExporter,
     )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import click
 
 from learnloop.cli.main import COMMANDS, cli
+from learnloop.serve.app import GROUPS
+from learnloop.serve.openapi import describe
 from tests.project import ROOT
 
 CLI_PAGE = ROOT / "docs" / "cli.md"
+API_PAGE = ROOT / "docs" / "openapi.json"
 
 _HEAD = """\
 # Command line
@@ -50,6 +54,12 @@ def cli_page() -> str:
     return "\n".join(parts)
 
 
+def api_page() -> str:
+    """Returns the text of docs/openapi.json."""
+    return json.dumps(describe(GROUPS), indent=1, ensure_ascii=False) + "\n"
+
+
 if __name__ == "__main__":
     CLI_PAGE.parent.mkdir(exist_ok=True)
     CLI_PAGE.write_text(cli_page(), encoding="utf-8")
+    API_PAGE.write_text(api_page(), encoding="utf-8")

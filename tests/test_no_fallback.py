@@ -25,7 +25,17 @@ BROAD_HANDLERS = {
     "store/writer.py: _write": "raised at once where the place failed, else found again record by record",
     "store/writer.py: _write_halves": "kept for the one record that it comes from, whose owner is told",
     "store/store.py: _open_schema": "a database that another process holds is waited for until the deadline",
+    "traces/otlp/assembly.py: _write": "the failure is set on the futures of those who wait for it",
+    "traces/otlp/assembly.py: _look_after": "logged and kept as the reason; open traces are looked at again",
+    "traces/clients/calls.py: _guard": "the boundary between capture and the agent; it counts and keeps the reason",
+    "traces/clients/wrapping.py: _begin": "as above: the call goes on unrecorded",
+    "traces/clients/wrapping.py: _parsed": "as above: the program reads its own response, whatever it holds",
+    "traces/langchain.py: _guard": "as above",
     "traces/instrument.py: wrapper": "an exception thrown at a generator is handed on to that generator",
+    "serve/gate.py: __call__": "becomes the answer of the one who asked, and is logged with its request id",
+    "serve/gateway.py: _begin": "the boundary between capture and the agent: logged, and the call goes on unrecorded",
+    "serve/gateway.py: _unharmed": "as above",
+    "serve/threads.py: _work": "the failure is set on the future of the one who waits for it",
     "testing/contracts/contract.py: check_contract": "an error of any kind breaks the rule it comes from, and is told",
 }
 """Where a broad handler or ``suppress`` may swallow, and why. One that raises on each of its paths hides nothing."""
@@ -41,6 +51,9 @@ CONSTANT_HANDLERS = {
     "loop/doctor.py: _attempt": "not ok is what a check found that failed; its error is the advice",
     "store/backup.py: _is_damaged": "a database that cannot be read is damaged; that is the question it answers",
     "store/blobs.py: _holds": "a file that is not there holds nothing; it is written then",
+    "serve/sockets.py: _has_ipv6": "an address that cannot be bound is what it asks for",
+    "serve/key_ring.py: _run": "that the keys could not be read, which was logged; those of before hold",
+    "traces/otlp/content.py: is_storable": "what cannot be encoded cannot be stored; that is the question it answers",
     "traces/instrument.py: _positional_names": "a builtin does not tell its parameters: all arguments go to 'args'",
 }
 """Where a handler returns or assigns a constant, or makes a result from numbers, and why that is the true result."""

@@ -14,7 +14,7 @@ MAX_FUNCTION_LINES = 80
 MAX_PARAMETERS = 8
 MANY_PARAMETERS = {
     "cli/probe.py: probe": "click hands each option over as a parameter",
-    "cli/traces.py: list_": "click hands each option over as a parameter",
+    "cli/serve.py: serve": "click hands each option over as a parameter",
     "cli/train.py: train": "click hands each option over as a parameter",
     "loop/training.py: train": "what a user says of a training, by name and in one place",
 }

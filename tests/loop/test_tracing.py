@@ -8,13 +8,26 @@ import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
-from learnloop.core.errors import StoreError, UsageError
-from learnloop.core.records import Decision, Episode, EpisodeStatus, Record, Reward
+from learnloop.core.errors import NotFoundError, StoreError, UsageError
+from learnloop.core.records import Decision, Episode, EpisodeStatus, Record, Reward, Span, SpanStatus
 from learnloop.loop import Workspace, find_settings
-from learnloop.loop.tracing import export_to, list_episodes, show_episode
+from learnloop.loop.labelling import label
+from learnloop.loop.tracing import (
+    EpisodeFilter,
+    export_to,
+    list_episodes,
+    resolve_episode,
+    show_episode,
+    show_steps,
+    span_tree,
+    token_usage,
+    trace_skeleton,
+)
 from learnloop.loop.whole_files import whole_file
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -150,3 +163,126 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
         stream.write(b"half")
         raise ValueError
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("x", "old")]
+
+
+# ---------------------------------------------------------------------- narrowed lists
+
+
+def listed(workspace: Workspace, limit: int = 2, **narrowed: Any) -> list[str]:
+    """Returns the ids of all pages."""
+    found: list[str] = []
+    cursor = None
+    while True:
+        page = list_episodes(workspace, narrowed=EpisodeFilter(**narrowed), limit=limit, after=cursor)
+        found += [row.episode.episode_id for row in page.rows]
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+def part(key: str, episode_id: str, value: float | None, name: str = "n", **fields: Any) -> Reward:
+    return Reward(reward_id=key, episode_id=episode_id, name=name, value=value, created_at=START, **fields)
+
+
+def test_a_list_is_narrowed_by_time_source_and_reward(workspace: Workspace) -> None:
+    """An unknown reward is neither small nor large; the last known part of each name counts, a span's never does."""
+    store = workspace.store
+    store.write([episode(key, minute) for minute, key in enumerate("abcdef")])
+    store.write([msgspec.structs.replace(episode("imported", 9), source="tau-bench")])
+    store.write([part("z", "a", 0.25)])
+    store.write([part("a", "a", 0.75), part("b", "a", None), part("m", "a", 9.0, "metric", weight=0.0)])
+    store.write([part("c", "b", 0.5), part("d", "b", -0.25, "cost", weight=2.0)])
+    store.write([part("e", "c", None), part("f", "d", 5.0, span_id="s"), part("g", "e", 5.0, decision_id="x")])
+    rows = list_episodes(workspace).rows
+    assert {row.episode.episode_id: row.reward for row in rows if row.reward is not None} == {"a": 0.75, "b": 0.0}
+    assert listed(workspace, reward_above=-1.0) == ["b", "a"]
+    assert listed(workspace, reward_below=0.5) == ["b"]
+    assert listed(workspace, reward_below=0.75) == ["b"]
+    assert listed(workspace, reward_above=0.0, reward_below=1.0) == ["a"]
+    assert listed(workspace, source="tau-bench") == ["imported"]
+    assert listed(workspace, source="loop", since=START + timedelta(minutes=4)) == ["f", "e"]
+    assert listed(workspace, since=START + timedelta(minutes=1), until=START + timedelta(minutes=3)) == ["c", "b"]
+
+
+def work(key: str, episode_id: str, text: str, parent: str | None = None, **fields: Any) -> Span:
+    given = {"operation": "chat", "name": "m", "status": SpanStatus.OK, "attributes": {"input": text}, **fields}
+    times = {"started_at": START, "ended_at": START + timedelta(milliseconds=5)}
+    return Span(span_id=key, trace_id=episode_id, episode_id=episode_id, parent_id=parent, **{**times, **given})
+
+
+def test_a_search_is_paged_by_time_and_narrowed(workspace: Workspace) -> None:
+    workspace.store.write([episode(f"e{minute}", minute, agent="ab"[minute % 2]) for minute in range(9)])
+    texts = [work(f"s{n}", f"e{n}", f"refund of order {n}" if n % 3 else "nothing") for n in range(9)]
+    workspace.store.write([*texts, work("lost", "no such episode", "refund")])
+    for limit in (1, 2, 5, 9):
+        assert listed(workspace, limit, search="refund ord*") == ["e8", "e7", "e5", "e4", "e2", "e1"]
+    assert listed(workspace, search='"order 5"') == ["e5"]
+    assert listed(workspace, search="refund", since=START + timedelta(minutes=5)) == ["e8", "e7", "e5"]
+    page = list_episodes(workspace, agent="a", narrowed=EpisodeFilter(search="refund"), limit=1)
+    snippet = page.rows[0].snippet
+    assert snippet is not None
+    assert (snippet.span_id, snippet.text, snippet.marks) == ("s8", "refund of order 8", [(0, 6)])
+    assert listed(workspace, search="???") == []
+    assert listed(workspace, search="") == []
+    assert list_episodes(workspace).rows[0].snippet is None
+
+
+def test_an_id_may_be_shortened_while_it_is_one(workspace: Workspace) -> None:
+    workspace.store.write([episode(key, 0) for key in ("abc1", "abc2", "abd", "ab", "é")])
+    assert resolve_episode(workspace, "abd") == resolve_episode(workspace, "abd"[:3]) == "abd"
+    assert resolve_episode(workspace, "ab") == "ab"
+    assert resolve_episode(workspace, "é") == "é"
+    with pytest.raises(UsageError, match=r"'abc1', 'abc2'.*give more"):
+        resolve_episode(workspace, "abc")
+    for unknown in ("", "x", "abc12", "%", "ab_", "\0"):
+        with pytest.raises(NotFoundError):
+            resolve_episode(workspace, unknown)
+
+
+def test_a_skeleton_is_a_trace_without_what_was_said(workspace: Workspace) -> None:
+    later = {"started_at": START + timedelta(seconds=1), "ended_at": START + timedelta(seconds=3)}
+    usage = {"usage": {"input_tokens": 7, "output_tokens": 2}}
+    workspace.store.write([episode("e", 0), work("root", "e", "x", operation="invoke_agent")])
+    workspace.store.write([work("late", "e", "x", "root", **later, attributes=usage)])
+    workspace.store.write(
+        [work("tool", "e", "x", "root", operation="execute_tool", status=SpanStatus.ERROR, error="no")]
+    )
+    spans = trace_skeleton(workspace, "e")
+    assert [(span.span_id, span.status.value, span.error) for span in spans] == [
+        ("root", "ok", None),
+        ("tool", "error", "no"),
+        ("late", "ok", None),
+    ]
+    assert [(depth, span.span_id) for depth, span in span_tree(spans)] == [(0, "root"), (1, "tool"), (1, "late")]
+    assert (spans[2].started_at, spans[2].ended_at) == (later["started_at"], later["ended_at"])
+    assert token_usage(workspace, "e") == {"late": usage["usage"]}
+    assert [step.span_id for step in show_steps(workspace, "e")] == ["late"]
+    for read in (trace_skeleton, show_steps):
+        with pytest.raises(NotFoundError):
+            read(workspace, "x")
+
+
+def test_a_label_is_a_part_of_the_reward_and_the_last_one_counts(workspace: Workspace) -> None:
+    workspace.store.write([episode("e1", 0), work("s", "e1", "x"), work("other", "e2", "x")])
+    first = label(workspace, "e1", "bad", note="wrong order")
+    assert (first.name, first.value, first.source, first.reason, first.span_id) == (
+        "label",
+        0.0,
+        "label",
+        "wrong order",
+        None,
+    )
+    label(workspace, "e", "GOOD")
+    assert list_episodes(workspace).rows[0].reward == 1.0
+    label(workspace, "e", "0.25")
+    label(workspace, "e", 0.5, name="style")
+    label(workspace, "e", "good", span="s")
+    assert list_episodes(workspace).rows[0].reward == 0.75
+    for value in ("fine", "", "2", "-0.1", "nan", "inf"):
+        with pytest.raises(UsageError, match="good, bad or a number from 0 to 1"):
+            label(workspace, "e", value)
+    for wrong in ("nothing", "other"):
+        with pytest.raises(NotFoundError, match="has no span"):
+            label(workspace, "e", "good", span=wrong)
+    with pytest.raises(UsageError, match="a reward"):
+        label(workspace, "e", "good", name="")

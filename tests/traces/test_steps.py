@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,12 +27,13 @@ def span(
     at: float = 0.0,
     lasts: float = 1.0,
     error: str | None = None,
+    episode: str = "e",
     **attributes: Any,
 ) -> Span:
     return Span(
         span_id=span_id,
         trace_id="t",
-        episode_id="e",
+        episode_id=episode,
         parent_id=parent,
         operation=operation,
         name=name,
@@ -200,3 +203,52 @@ def test_any_spans_have_steps_and_their_order_does_not_matter(rows: list[tuple[A
     assert steps_of(list(reversed(spans))) == steps
     assert len(steps) == count_steps(spans)
     assert len({step.span_id for step in steps}) == len(steps)
+
+
+def chain(number: int) -> list[Span]:
+    """Calls deep below a chain of other spans."""
+    inner = [span(f"c{n}", "custom", parent=f"c{n - 1}" if n else None, at=n) for n in range(number)]
+    return inner + [span(f"m{n}", parent=f"c{number - 1 - n % 50}", at=number + n) for n in range(number)]
+
+
+def past_tools(number: int) -> list[Span]:
+    """Calls of one tool that ended before a model ever asked for it."""
+    tools = [span(f"t{n}", "execute_tool", name="f", at=n, lasts=0.5) for n in range(number)]
+    return tools + [span(f"m{n}", at=number + n, input=[user(str(n))], output=[asks(None, "f")]) for n in range(number)]
+
+
+def branches(number: int) -> list[Span]:
+    """Conversations that begin alike."""
+    return [span(f"m{n}", at=n, input=[user("system"), user(str(n))], output=[said("x")]) for n in range(number)]
+
+
+def additions(number: int) -> list[Span]:
+    """One conversation, each call with what is new."""
+    offset = [{"input_offset": 2 * n} if n else {} for n in range(number)]
+    return [span(f"m{n}", at=n, input=[user(str(n))], output=[said("x")], **offset[n]) for n in range(number)]
+
+
+@pytest.mark.parametrize("made", [chain, past_tools, branches, additions])
+def test_time_grows_with_the_number_of_spans(made: Any) -> None:
+    def seconds(number: int) -> float:
+        spans = made(number)
+        begun = time.thread_time()
+        steps_of(spans)
+        return time.thread_time() - begun
+
+    few = min(seconds(500) for _ in range(3))
+    assert min(seconds(5_000) for _ in range(2)) < 50 * few, "100 times as long where it grew with the square"
+
+
+def test_calls_at_the_same_time_with_the_same_arguments_take_a_span_each() -> None:
+    tools = [span(f"t{n}", "execute_tool", name="f", at=1, lasts=n, output=n) for n in (1, 2)]
+    both = {"role": "assistant", "tool_calls": [asks(None, "f")["tool_calls"][0]] * 2}
+    (step,) = steps_of([span("m", output=[both]), *tools])
+    assert [call.result for call in step.tool_calls] == [1, 2]
+
+
+def test_a_tool_span_without_recorded_arguments_answers_by_its_name() -> None:
+    """As where a program keeps contents out of its records."""
+    tool = span("t", "execute_tool", name="f", at=1, output=5)
+    (step,) = steps_of([span("m", output=[asks(None, "f", '{"a": 1}')]), tool])
+    assert [call.result for call in step.tool_calls] == [5]

@@ -63,7 +63,7 @@ ONE: dict[str, dict[str, Any]] = {
     "scaled": {"options": {"normalize_observations": True, "normalize_rewards": True, "dropout": 0.2}},
     "vector": {"vectorization": "vector"},
     "shuffled": {"shuffled": True},
-    "schedule": {"options": {"learning_rate": "lin_0.003"}},
+    "schedule": {"options": {"learning_rate": "lin_0.01"}},
 }
 
 

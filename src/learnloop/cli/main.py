@@ -33,12 +33,14 @@ COMMANDS: Mapping[str, Entry] = {
     "demo": Entry("learnloop.cli.demo:demo", "Watch an agent learn from real files, and see it proven, in a minute."),
     "init": Entry("learnloop.cli.setup:init", "Make a store in a folder."),
     "doctor": Entry("learnloop.cli.setup:doctor", "Check this installation and its store."),
-    "traces": Entry("learnloop.cli.traces:traces", "Import, list, show and export what agents did."),
+    "traces": Entry("learnloop.cli.traces:traces", "Import, list, search, label, redact and export what agents did."),
     "train": Entry("learnloop.cli.train:train", "Train a policy in an environment, and register it if it learned."),
     "probe": Entry("learnloop.cli.probe:probe", "Train an algorithm where what it must learn is known, and judge it."),
     "extensions": Entry("learnloop.cli.extensions:extensions", "List what can be used by name, plug-ins included."),
     "policy": Entry("learnloop.cli.policy:policy", "List, show, alias and export policies; remove old versions."),
     "eval": Entry("learnloop.cli.policy:evaluate", "Compare a policy with a baseline on held-out tasks."),
+    "serve": Entry("learnloop.cli.serve:serve", "Serve the HTTP API until Ctrl-C."),
+    "keys": Entry("learnloop.cli.keys:keys", "Make, list and revoke the keys of the HTTP API."),
     "db": Entry("learnloop.cli.db:db", "Upgrade, back up and restore the database."),
 }
 

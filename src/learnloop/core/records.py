@@ -37,6 +37,10 @@ EPISODE_TRANSITIONS: Mapping[EpisodeStatus, frozenset[EpisodeStatus]] = {
 }
 """The allowed changes of an episode's status; a status without any is final."""
 
+REOPENED_SOURCES = frozenset({"otlp"})
+"""Sources of episodes whose spans come from others, in any order: one that ended runs again when a span comes late, and
+says so (``episode.reopened``). All other episodes stay as they ended."""
+
 
 class SpanStatus(StrEnum):
     """How a span ended."""
@@ -52,6 +56,21 @@ class Verdict(StrEnum):
     NO_SIGNAL = "no_signal"
     REGRESSED = "regressed"
     INCONCLUSIVE = "inconclusive"
+
+
+class ApiScope(StrEnum):
+    """What a key of the HTTP API allows."""
+
+    READ = "read"
+    """See what is stored."""
+    INGEST = "ingest"
+    """Bring traces and rewards."""
+    ACT = "act"
+    """Ask for decisions and give their rewards."""
+    TRAIN = "train"
+    """Start and stop learning."""
+    ADMIN = "admin"
+    """All of the others too, and what changes the server itself."""
 
 
 class MemoryKind(StrEnum):
@@ -182,7 +201,7 @@ class Event(Record, frozen=True, kw_only=True):
 
     sequence: int
     kind: str
-    """``episode.started``, ``episode.ended``, ``decision.made``, ``reward.recorded``, ``policy.registered`` ..."""
+    """``episode.started``, ``episode.ended``, ``episode.reopened``, ``decision.made``, ``reward.recorded`` ..."""
     subject: str
     """The id of what it is about."""
     payload: Json = {}
@@ -290,3 +309,22 @@ class ModelCheckpoint(Record, frozen=True, kw_only=True):
     training_iteration: int
     """How many updates it had seen."""
     created_at: datetime
+
+
+class ApiKey(Record, frozen=True, kw_only=True):
+    """A key of the HTTP API (table ``api_keys``); the secret itself is nowhere."""
+
+    api_key_id: str
+    name: str
+    """What its owner calls it."""
+    prefix: str
+    """How the secret begins, to tell keys apart."""
+    secret_hash: str
+    """SHA-256 of the secret."""
+    scopes: list[str]
+    """Of ``ApiScope``."""
+    created_at: datetime
+    expires_at: datetime | None = None
+    """None: never."""
+    revoked_at: datetime | None = None
+    """None: it is not revoked."""

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import base64
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import select, tuple_
+from sqlalchemy import Connection, ScalarSelect, Select, Text, cast, exists, func, select, tuple_
 
 from learnloop.core.clock import from_micros, to_micros
-from learnloop.core.errors import StoreError, UsageError
-from learnloop.core.records import Decision, Episode, Reward, Span
-from learnloop.decisions import RewardParts
-from learnloop.loop.whole_files import whole_file
+from learnloop.core.errors import NotFoundError, UsageError, one_of
+from learnloop.core.records import Decision, Episode, Json, Reward, Span, SpanStatus
+from learnloop.loop.exporting import export_as
 from learnloop.loop.workspace import Workspace
 from learnloop.store import schema
 from learnloop.store.mapping import record_columns, to_record
-from learnloop.traces import export_records
+from learnloop.store.words import Term, matches
+from learnloop.traces.search import Snippet, catch_up, parse_query, snippet
+from learnloop.traces.steps import MODEL_OPERATIONS, Step, steps_of
 
 MAX_PAGE = 1_000
 """Episodes on one page."""
+_LAST = "\U0010ffff"
+"""Behind all other characters."""
+_STATUSES = {status.value: status for status in SpanStatus}
 
 
 class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +37,25 @@ class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True):
     """The sum of its own reward parts; None: not known."""
     duration_seconds: float | None
     """None while it runs."""
+    snippet: Snippet | None = None
+    """Where what was searched for was found first."""
+
+
+class EpisodeFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which episodes are meant; what is None narrows nothing."""
+
+    source: str | None = None
+    """``loop``, or the format that they were imported from."""
+    since: datetime | None = None
+    """Those that started then or later."""
+    until: datetime | None = None
+    """Those that started before."""
+    reward_below: float | None = None
+    """Those whose reward is known and smaller."""
+    reward_above: float | None = None
+    """Those whose reward is known and larger."""
+    search: str | None = None
+    """Those with a span that holds all of these words, ``"phrases"`` and beginnings``*``; see traces/search.py."""
 
 
 class EpisodePage(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,12 +74,29 @@ class EpisodeDetail(msgspec.Struct, frozen=True, kw_only=True):
     rewards: list[Reward]
 
 
+class SpanOutline(msgspec.Struct, frozen=True, kw_only=True):
+    """A span without what was said in it."""
+
+    span_id: str
+    parent_id: str | None
+    operation: str
+    name: str
+    status: SpanStatus
+    error: str | None
+    started_at: datetime
+    ended_at: datetime
+
+
+AnySpan = TypeVar("AnySpan", Span, SpanOutline)
+
+
 def list_episodes(
     workspace: Workspace,
     *,
     agent: str | None = None,
     task: str | None = None,
     status: str | None = None,
+    narrowed: EpisodeFilter = EpisodeFilter(),  # noqa: B008 - immutable
     limit: int = 50,
     after: str | None = None,
 ) -> EpisodePage:
@@ -67,6 +107,7 @@ def list_episodes(
         agent: only this agent's.
         task: only tries at this task.
         status: only these.
+        narrowed: by what else.
         limit: the most to return, 1 to ``MAX_PAGE``.
         after: the cursor of the page before.
 
@@ -75,15 +116,100 @@ def list_episodes(
     """
     if not 0 < limit <= MAX_PAGE:
         raise UsageError(f"limit is {limit}; allowed are 1 to {MAX_PAGE:,}")
-    filters = {"agent_id": agent, "task_id": task, "status": status}
-    where = {column: value for column, value in filters.items() if value is not None}
-    found = _newest_episodes(workspace, where, None if after is None else _read_cursor(after), limit + 1)
-    episodes = found[:limit]
-    parts = {episode.episode_id: RewardParts({}, {}) for episode in episodes}
-    for reward in workspace.store.iterate(Reward, where={"episode_id": list(parts), "decision_id": None}):
-        parts[reward.episode_id or ""].take(reward)
-    rows = [_row(episode, parts[episode.episode_id]) for episode in episodes]
-    return EpisodePage(rows=rows, next_cursor=_cursor(episodes[-1]) if len(found) > limit else None)
+    terms = None if narrowed.search is None else parse_query(narrowed.search)
+    if terms == []:  # no word was asked for, so none is found
+        return EpisodePage(rows=[], next_cursor=None)
+    if terms:
+        catch_up(workspace.store)
+    query = _episodes(narrowed, {"agent_id": agent, "task_id": task, "status": status})
+    place = (schema.episodes.c.started_at, schema.episodes.c.episode_id)
+    if after is not None:
+        query = query.where(tuple_(*place) < _read_cursor(after))
+    query = query.order_by(*(column.desc() for column in place)).limit(limit + 1)
+    found = workspace.store.read(lambda connection: _found(connection, query, terms))
+    rows = _with_snippets(workspace, found[:limit], terms) if terms else [_row(*each) for each in found[:limit]]
+    return EpisodePage(rows=rows, next_cursor=_cursor(rows[-1].episode) if len(found) > limit else None)
+
+
+def resolve_episode(workspace: Workspace, text: str) -> str:
+    """Returns the id of the episode whose id is ``text``, or alone begins with it.
+
+    Raises:
+        NotFoundError: no id begins with it.
+        UsageError: several do.
+    """
+    column = schema.episodes.c.episode_id
+    query = select(column).where(column >= text, column <= text + _LAST).order_by(column).limit(4)
+    read = workspace.store.read
+    found: list[str] = read(lambda connection: list(connection.execute(query).scalars())) if text else []
+    if text in found or len(found) == 1:
+        return found[0]
+    if found:
+        raise UsageError(f"the ids {one_of(found)} and maybe others begin with {text!r}; give more of it")
+    raise NotFoundError(f"there is no Episode whose episode_id is {text!r} or begins with it")
+
+
+def trace_skeleton(workspace: Workspace, episode_id: str) -> list[SpanOutline]:
+    """Returns the spans of an episode without their attributes, in the order in which they started.
+
+    Raises:
+        NotFoundError: there is no such episode.
+    """
+    workspace.store.get(Episode, episode_id)
+    table = schema.spans.c
+    columns = [table[name] for name in SpanOutline.__struct_fields__]
+    query = select(*columns).where(table.episode_id == episode_id)
+    rows = workspace.store.read(lambda connection: connection.execute(query).all())
+    spans = [
+        SpanOutline(
+            span_id=row[0],
+            parent_id=row[1],
+            operation=row[2],
+            name=row[3],
+            status=_STATUSES[row[4]],
+            error=row[5],
+            started_at=row[6],
+            ended_at=row[7],
+        )
+        for row in rows
+    ]
+    return sorted(spans, key=lambda span: (span.started_at, span.span_id))
+
+
+def token_usage(workspace: Workspace, episode_id: str) -> dict[str, Json]:
+    """Returns what is known of the tokens of an episode's calls of models, by the id of the span."""
+    table = schema.spans.c
+    of_models = table.operation.in_(MODEL_OPERATIONS)
+
+    def read(connection: Connection) -> dict[str, Json]:
+        query = select(table.span_id, usage_column(connection)).where(table.episode_id == episode_id, of_models)
+        return {row[0]: usage for row in connection.execute(query) if (usage := read_usage(row[1]))}
+
+    return workspace.store.read(read)
+
+
+def usage_column(connection: Connection) -> Any:
+    """Returns a column of what spans say of their tokens, for ``read_usage``: the rest of them is not read."""
+    attributes = schema.spans.c.attributes
+    if connection.dialect.name == "sqlite":
+        return func.json_quote(func.json_extract(attributes, "$.usage"))
+    return cast(func.jsonb_extract_path(attributes, "usage"), Text)
+
+
+def read_usage(value: str | None) -> Json:
+    """Returns the counts in a value of ``usage_column``; none where there are none."""
+    usage = None if value is None else msgspec.json.decode(value)
+    return usage if isinstance(usage, dict) else {}
+
+
+def show_steps(workspace: Workspace, episode_id: str) -> list[Step]:
+    """Returns the steps of an episode; see ``traces/steps.py``.
+
+    Raises:
+        NotFoundError: there is no such episode.
+    """
+    workspace.store.get(Episode, episode_id)
+    return steps_of(workspace.store.iterate(Span, where={"episode_id": episode_id}))
 
 
 def show_episode(workspace: Workspace, episode_id: str) -> EpisodeDetail:
@@ -107,10 +233,10 @@ def show_episode(workspace: Workspace, episode_id: str) -> EpisodeDetail:
     )
 
 
-def span_tree(spans: Sequence[Span]) -> Iterator[tuple[int, Span]]:
+def span_tree(spans: Sequence[AnySpan]) -> Iterator[tuple[int, AnySpan]]:
     """Yields spans below their parents, earlier ones first, each with its depth; one without its parent is a root."""
     known = {span.span_id for span in spans}
-    children: dict[str | None, list[Span]] = {}
+    children: dict[str | None, list[AnySpan]] = {}
     for span in sorted(spans, key=lambda span: (span.started_at, span.span_id)):
         children.setdefault(span.parent_id if span.parent_id in known else None, []).append(span)
     waiting = [(0, span) for span in reversed(children.get(None, []))]
@@ -128,26 +254,72 @@ def export_to(workspace: Workspace, file: Path, *, agent_id: str | None = None) 
     Raises:
         StoreError: the file cannot be written.
     """
-    if str(file) == "-":
-        return export_records(workspace.store, sys.stdout.buffer, agent_id=agent_id)
-    try:
-        with whole_file(file) as target:
-            return export_records(workspace.store, target, agent_id=agent_id)
-    except OSError as error:
-        raise StoreError(f"{file} cannot be written: {error.strerror}") from error
+    return export_as(workspace, file, "learnloop", agent=agent_id).number
 
 
-def _newest_episodes(
-    workspace: Workspace, where: Mapping[str, str], before: tuple[datetime, str] | None, limit: int
-) -> list[Episode]:
-    """Returns the episodes that started last; their ids do not sort by time where they were imported."""
+def own_reward(episode_id: Any) -> ScalarSelect[Any]:
+    """Returns an expression of an episode's reward: the sum of its own parts, the last known one of each name.
+
+    Args:
+        episode_id: the column of the episode.
+    """
+    given, later = schema.rewards.alias("given"), schema.rewards.alias("later")
+
+    def counts(table: Any) -> Any:
+        is_own = table.c.span_id.is_(None) & table.c.decision_id.is_(None)
+        return is_own & table.c.value.is_not(None) & (table.c.weight != 0)
+
+    is_replaced = exists().where(
+        later.c.episode_id == given.c.episode_id,
+        later.c.name == given.c.name,
+        later.c.sequence > given.c.sequence,
+        counts(later),
+    )
+    query = select(func.sum(given.c.value * given.c.weight)).where(given.c.episode_id == episode_id, counts(given))
+    return query.where(~is_replaced).correlate(schema.episodes).scalar_subquery()
+
+
+def _episodes(narrowed: EpisodeFilter, where: Mapping[str, str | None]) -> Select[Any]:
+    """Returns the query of the episodes that are meant, with the reward of each."""
     columns = schema.episodes.c
-    place = (columns.started_at, columns.episode_id)
-    query = select(*record_columns(Episode)).where(*(columns[name] == value for name, value in where.items()))
-    if before is not None:
-        query = query.where(tuple_(*place) < before)
-    query = query.order_by(*(column.desc() for column in place)).limit(limit)
-    return workspace.store.read(lambda connection: [to_record(Episode, row) for row in connection.execute(query)])
+    reward = own_reward(columns.episode_id)
+    given = {**where, "source": narrowed.source}
+    conditions = [columns[name] == value for name, value in given.items() if value is not None]
+    if narrowed.since is not None:
+        conditions.append(columns.started_at >= narrowed.since)
+    if narrowed.until is not None:
+        conditions.append(columns.started_at < narrowed.until)
+    if narrowed.reward_below is not None:
+        conditions.append(reward < narrowed.reward_below)
+    if narrowed.reward_above is not None:
+        conditions.append(reward > narrowed.reward_above)
+    return select(*record_columns(Episode), reward.label("reward")).where(*conditions)
+
+
+def _found(
+    connection: Connection, query: Select[Any], terms: Sequence[Term] | None
+) -> list[tuple[Episode, float | None, int]]:
+    """Returns each episode with its reward and the number of the span that was searched for, 0 where none was."""
+    if terms:
+        found, numbers = matches(connection.dialect.name, terms), schema.search_episodes.c
+        query = query.add_columns(found.c.search_id).join(
+            schema.search_episodes, numbers.episode_id == schema.episodes.c.episode_id
+        )
+        query = query.join(found, found.c.number == numbers.number)
+    width = len(record_columns(Episode))
+    rows = connection.execute(query).all()
+    return [(to_record(Episode, row[:width]), row[width], row[-1] if terms else 0) for row in rows]
+
+
+def _with_snippets(
+    workspace: Workspace, found: Sequence[tuple[Episode, float | None, int]], terms: Sequence[Term]
+) -> list[EpisodeRow]:
+    known, spans = schema.search_spans.c, schema.spans
+    query = select(*record_columns(Span), known.search_id).join(schema.search_spans, known.span_id == spans.c.span_id)
+    query = query.where(known.search_id.in_([each[2] for each in found]))
+    rows = workspace.store.read(lambda connection: connection.execute(query).all())
+    snippets = {row[-1]: snippet(to_record(Span, row[:-1]), terms) for row in rows}
+    return [_row(episode, reward, number, snippets.get(number)) for episode, reward, number in found]
 
 
 def _cursor(episode: Episode) -> str:
@@ -163,10 +335,11 @@ def _read_cursor(cursor: str) -> tuple[datetime, str]:
         raise UsageError(f"{cursor!r} is no cursor; give the one that the page before ended with") from error
 
 
-def _row(episode: Episode, parts: RewardParts) -> EpisodeRow:
+def _row(episode: Episode, reward: float | None, _: int, found: Snippet | None = None) -> EpisodeRow:
     ended = episode.ended_at
     return EpisodeRow(
         episode=episode,
-        reward=sum(parts.episode.values()) if parts.episode else None,
+        reward=reward,
         duration_seconds=None if ended is None else (ended - episode.started_at).total_seconds(),
+        snippet=found,
     )

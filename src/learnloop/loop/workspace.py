@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import os
+import secrets
 import tomllib
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import msgspec
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from learnloop.core.errors import NotFoundError, StoreReadOnlyError, UsageError, one_of
+from learnloop.core.ids import new_id
 from learnloop.registry import Registry
 from learnloop.store import Store
 from learnloop.store.failures import from_disk
+from learnloop.traces.redaction import RedactionSettings, Redactor
 
 SETTINGS_FILE = "learnloop.toml"
 HOME_FOLDER = ".learnloop"
 DATABASE_FILE = "learnloop.db"
+PSEUDONYM_FILE = "redaction.key"
+"""The secret by which e-mail addresses become pseudonyms; who has it can try which address a pseudonym is."""
+MAX_RETENTION_DAYS = 36_500
 SECRET_PARAMETERS = ("password", "sslpassword")
 """Parameters of a PostgreSQL URL that are as secret as the password before the host."""
 
@@ -33,6 +41,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The database's URL."""
     origins: dict[str, str]
     """``argument``, ``environment``, a file's path or ``default``, by setting."""
+    redaction: RedactionSettings = RedactionSettings()
+    """What is taken out of records before they are stored."""
+    retention_days: int | None = None
+    """After how many days episodes are removed by ``apply_retention``; None: never."""
 
     @property
     def shown_database(self) -> str:
@@ -57,6 +69,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 class _SettingsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     home: str | None = None
     database: str | None = None
+    retention_days: Annotated[int, msgspec.Meta(ge=1, le=MAX_RETENTION_DAYS)] | None = None
+    redaction: RedactionSettings = RedactionSettings()
 
 
 def find_settings(
@@ -97,6 +111,8 @@ def find_settings(
         home=folder,
         database=_anchored(found_database, relative_to, database_origin),
         origins={"home": home_origin, "database": database_origin},
+        redaction=from_file.redaction,
+        retention_days=from_file.retention_days,
     )
 
 
@@ -145,6 +161,7 @@ class Workspace:
 
     Raises:
         NotFoundError: there is none and ``create`` is False.
+        UsageError: the settings of redaction cannot be used.
         StoreError: the database or the folder cannot be used.
     """
 
@@ -158,8 +175,27 @@ class Workspace:
         if create:
             make_folder(self.settings.home)
         blobs = None if self.settings.in_memory else self.settings.home / "blobs"
-        self.store = Store.open(self.settings.database, blobs=blobs, queue_size=queue_size)
+        redactor = self.redactor()
+        self.store = Store.open(
+            self.settings.database,
+            blobs=blobs,
+            queue_size=queue_size,
+            transform=None if redactor.is_off else redactor,
+        )
         self.registry = Registry(self.store, self.settings.home / "policies")
+
+    def redactor(self, patterns: Mapping[str, str] | None = None) -> Redactor:
+        """Returns what takes secrets out of records, as the settings say.
+
+        Args:
+            patterns: regular expressions by name, besides those of the settings.
+
+        Raises:
+            UsageError: a kind is unknown, or a pattern cannot be used.
+        """
+        settings = self.settings.redaction
+        both = RedactionSettings(kinds=settings.kinds, patterns={**settings.patterns, **(patterns or {})})
+        return Redactor(both, lambda: _pseudonym_secret(self.settings.home))
 
     @staticmethod
     def is_made(settings: Settings) -> bool:
@@ -185,6 +221,31 @@ class Workspace:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _pseudonym_secret(home: Path) -> bytes:
+    """Returns the secret of the store in ``home``, made where there is none; several processes agree on one.
+
+    Raises:
+        UsageError: it cannot be read or written; records that need it are refused, others are not.
+    """
+    file = home / PSEUDONYM_FILE
+    try:
+        if not file.exists():
+            home.mkdir(parents=True, exist_ok=True)
+            part = home / f".{PSEUDONYM_FILE}.{new_id()}"
+            with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+                stream.write(secrets.token_hex(32).encode())
+                stream.flush()
+                os.fsync(stream.fileno())
+            with suppress(FileExistsError):  # another process was faster
+                os.link(part, file)
+            part.unlink()
+        return file.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"{file} cannot be used ({error.strerror}); e-mail addresses need it for their pseudonyms"
+        ) from error
 
 
 def make_folder(folder: Path) -> None:

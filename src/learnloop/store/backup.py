@@ -35,6 +35,7 @@ from learnloop.store.failures import from_disk
 from learnloop.store.insert import take_write_lock
 from learnloop.store.mapping import TABLES, insert_rows, record_columns, table_of, to_record, to_rows
 from learnloop.store.migrate import HEAD, REVISIONS, ensure_head, opened, revision_of
+from learnloop.store.words import reset_words
 
 FORMAT = "learnloop.backup/v1"
 _MANIFEST = "manifest.json"
@@ -44,6 +45,8 @@ _ADDRESS = re.compile(rb"\b[0-9a-f]{64}\b")
 _NONE: Mapping[str, Path] = MappingProxyType({})
 _BATCH = 2_000
 _CHUNK_BYTES = 1 << 20
+_SINCE: Mapping[str, str] = MappingProxyType({"api_keys": "0002"})
+"""The revision with which each table came that the first one did not have: older backups lack it."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,8 +174,10 @@ def _restore_all(
         _restore_blobs(tar, manifest, blobs)
     _restore_folders(tar, manifest, source, folders)
     for kind, table in TABLES.items():
-        _restore_table(connection, tar, source, kind)
+        if _part_of(table.name) in manifest.parts:
+            _restore_table(connection, tar, source, kind)
         _set_sequence(connection, table.name)
+    reset_words(connection)
 
 
 def _is_damaged(url: str) -> bool:
@@ -248,7 +253,7 @@ def _add_tables(
     connection: Connection, tar: tarfile.TarFile, folder: Path, present: _Present
 ) -> Iterator[tuple[str, Part]]:
     for kind, table in TABLES.items():
-        name = f"tables/{table.name}.jsonl"
+        name = _part_of(table.name)
         digest = hashlib.sha256()
         num_rows = 0
         with tempfile.TemporaryFile(dir=folder) as file:
@@ -321,8 +326,8 @@ def _check(tar: tarfile.TarFile, source: Path) -> Manifest:
     if _MANIFEST not in members:
         raise CorruptError(f"{source} has no {_MANIFEST}: it is cut off, or is not a backup of learnloop")
     manifest = _decode_manifest(_open(tar, members[_MANIFEST].name, source).read(), source)
-    wanted = {f"tables/{table.name}.jsonl" for table in TABLES.values()}
     given = set(manifest.parts)
+    wanted = {_part_of(table.name) for table in TABLES.values() if _SINCE.get(table.name, "") <= manifest.revision}
     if given | {_MANIFEST} != set(members) or not wanted <= given:
         odd = sorted((given | wanted | {_MANIFEST}) ^ set(members)) or sorted(wanted - given)
         raise CorruptError(f"{source} and its manifest do not agree on {', '.join(map(repr, odd[:5]))}")
@@ -332,6 +337,10 @@ def _check(tar: tarfile.TarFile, source: Path) -> Manifest:
         if _checksum(_open(tar, name, source)) != part.sha256:
             raise CorruptError(f"{name} in {source} is damaged: its checksum is not the one in the manifest")
     return manifest
+
+
+def _part_of(table: str) -> str:
+    return f"tables/{table}.jsonl"
 
 
 def _decode_manifest(data: bytes, source: Path) -> Manifest:
@@ -391,7 +400,7 @@ def _restore_folders(tar: tarfile.TarFile, manifest: Manifest, source: Path, fol
 
 
 def _restore_table(connection: Connection, tar: tarfile.TarFile, source: Path, kind: type[Record]) -> None:
-    name = f"tables/{table_of(kind).name}.jsonl"
+    name = _part_of(table_of(kind).name)
     decoder = msgspec.json.Decoder(tuple[int | None, kind])  # type: ignore[valid-type]
     batch: list[tuple[int | None, Record]] = []
     for number, line in enumerate(_open(tar, name, source), 1):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +15,7 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import StaticPool
 
 from learnloop.core.errors import MissingExtraError, NotFoundError, StoreError, UsageError
+from learnloop.core.records import Record
 
 if TYPE_CHECKING:
     from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -24,7 +25,13 @@ BUSY_TIMEOUT_MS = 1_000
 _WAL_PAGES = 4_000
 _CONNECT_SECONDS = 5
 _LOCK_TIMEOUT_MS = 5_000
+_CHECKPOINT_TRIES = 5
+"""Each waits for ``BUSY_TIMEOUT_MS``."""
+TRANSFORM = "learnloop_transform"
+"""The execution option of a connection that says what records become before they are written."""
 _EXAMPLES = "sqlite:///path/to/learnloop.db, sqlite:///:memory: or postgresql://user@host/database"
+
+Transform = Callable[[Record], Record]
 
 
 class Place(NamedTuple):
@@ -148,6 +155,7 @@ def _prepare_sqlite_writer(connection: sqlite3.Connection, record: object) -> No
     if mode not in ("wal", "memory"):
         raise StoreError(f"SQLite cannot keep a write-ahead log here (it answers {mode!r}); use a local disk")
     cursor.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
+    cursor.execute("PRAGMA secure_delete = ON")  # what is removed or redacted is overwritten
     cursor.close()
 
 
@@ -187,11 +195,16 @@ def _begin_deferred(connection: Connection) -> None:
 
 
 class Connections:
-    """The connections of one store: ``writing()`` and ``reading()`` give one inside a transaction."""
+    """The connections of one store: ``writing()`` and ``reading()`` give one inside a transaction.
 
-    def __init__(self, place: Place) -> None:
+    Args:
+        place: where it lies.
+        transform: what records become before they are written.
+    """
+
+    def __init__(self, place: Place, transform: Transform | None = None) -> None:
         self.place = place
-        self.writer = writer_engine(place)
+        self.writer = writer_engine(place).execution_options(**{TRANSFORM: transform})
         self.reader = self.writer if place.in_memory else reader_engine(place)
         self._lock = threading.RLock()  # a database in memory has one connection for all
 
@@ -218,6 +231,22 @@ class Connections:
                 yield connection
             finally:
                 connection.exec_driver_sql("PRAGMA query_only = OFF")
+
+    def scrub(self) -> bool:
+        """Does as ``Store.scrub`` says."""
+        if self.place.in_memory:
+            return True
+        if self.place.backend == "postgresql":
+            with self.writer.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                connection.exec_driver_sql("VACUUM episodes, spans, decisions, rewards, tasks")
+            return True
+        with closing(self.writer.raw_connection()) as connection:
+            cursor = connection.cursor()
+            for _ in range(_CHECKPOINT_TRIES):
+                cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                if cursor.fetchall()[0][0] == 0:  # nobody else was busy with it
+                    return True
+        return False
 
     def close(self) -> None:
         """Closes all connections."""

@@ -7,25 +7,29 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, select, update
 
 from learnloop.core.clock import now
 from learnloop.core.errors import UsageError
 from learnloop.core.records import (
     EPISODE_TRANSITIONS,
+    REOPENED_SOURCES,
     Agent,
     AliasMove,
     Decision,
     Episode,
+    EpisodeStatus,
     Event,
     Json,
     ModelCheckpoint,
     PolicyVersion,
     Record,
     Reward,
+    Span,
     Task,
 )
 from learnloop.store import schema
+from learnloop.store.engine import TRANSFORM
 from learnloop.store.mapping import (
     EPISODE_CHANGES,
     TABLES,
@@ -37,6 +41,7 @@ from learnloop.store.mapping import (
     table_of,
     to_rows,
 )
+from learnloop.store.words import queue_episodes
 
 WRITE_LOCK = 0x6C6561726E
 """The key of PostgreSQL's advisory lock that gives sequences in the order of commits."""
@@ -69,12 +74,15 @@ EventParts = tuple[str, str, Json]
 def insert_records(connection: Connection, records: Sequence[Record]) -> None:
     """Writes records in the transaction of ``connection``; what is there already stays, running episodes change.
 
-    Agents and tasks that an episode or a decision names are made where they are missing. Events are written for what
-    is new or changed.
+    Each becomes what the store's ``transform`` makes of it, whoever writes it. Agents and tasks that an episode or a
+    decision names are made where they are missing. Events are written for what is new or changed.
 
     Raises:
         UsageError: a record cannot be stored.
     """
+    transform = connection.get_execution_options().get(TRANSFORM)
+    if transform is not None:
+        records = [transform(record) for record in records]
     groups: dict[type[Record], list[Record]] = {}
     for record in records:
         groups.setdefault(type(record), []).append(record)
@@ -96,8 +104,33 @@ def insert_records(connection: Connection, records: Sequence[Record]) -> None:
             fresh[kind] = _insert_new(connection, kind, groups[kind])
         else:
             insert_rows(connection, kind, to_rows(kind, groups[kind], connection.dialect.name))
+    queue_episodes(connection, {span.episode_id for span in groups.get(Span, ()) if isinstance(span, Span)})
     if reports:
         insert_events(connection, list(_report(records, fresh, ended)), moment)
+
+
+def reopen_episodes(connection: Connection, episode_ids: Collection[str]) -> None:
+    """Makes those of the episodes run again that ended and are of a source whose spans may come late.
+
+    Each is reported as ``episode.reopened``; it ends once more by a later record of it.
+
+    Args:
+        connection: one that holds the write lock (see ``take_write_lock``).
+        episode_ids: whose late spans are written in the same transaction.
+    """
+    table = schema.episodes
+    for chunk in _chunks(episode_ids):
+        ended = table.c.episode_id.in_(chunk) & (table.c.status != EpisodeStatus.RUNNING.value)
+        query = select(table.c.episode_id, table.c.agent_id, table.c.task_id)
+        found = connection.execute(query.where(ended & table.c.source.in_(REOPENED_SOURCES))).all()
+        if not found:
+            continue
+        again = {"status": EpisodeStatus.RUNNING.value, "terminated": False, "truncated": False}
+        ids = [row[0] for row in found]
+        connection.execute(update(table).where(table.c.episode_id.in_(ids)).values(**again, error=None, ended_at=None))
+        status = EpisodeStatus.RUNNING
+        payloads = [(row[0], {"agent_id": row[1], "task_id": row[2], "status": status}) for row in found]
+        insert_events(connection, [("episode.reopened", key, payload) for key, payload in payloads])
 
 
 def take_write_lock(connection: Connection) -> None:

@@ -16,6 +16,7 @@ from learnloop.core.errors import UsageError, one_of
 from learnloop.core.records import (
     Agent,
     AliasMove,
+    ApiKey,
     Certificate,
     Decision,
     Episode,
@@ -50,12 +51,19 @@ TABLES: Mapping[type[Record], Table] = {
     Transition: schema.training_transitions,
     RewardShare: schema.reward_history,
     ModelCheckpoint: schema.model_checkpoints,
+    ApiKey: schema.api_keys,
     Event: schema.events,
 }
 """Each kind of record and its table, in an order in which references point back."""
 
-EPISODE_CHANGES = ("status", "terminated", "truncated", "error", "ended_at", "metadata")
-"""The columns of a running episode that a later record of it may change."""
+EPISODE_CHANGES = (
+    "agent_id", "task_id", "attempt", "status", "terminated", "truncated", "error", "started_at", "ended_at",
+    "metadata",
+)  # fmt: skip
+"""The columns of a running episode that a later record of it may change: all but its id, its trace and its source.
+
+Where spans come one after the other, in any order, who did what is known for sure at the end only.
+"""
 
 _CONVERSION_ERRORS = (ValueError, TypeError, AttributeError, OverflowError, NotImplementedError, RecursionError)
 

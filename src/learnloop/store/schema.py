@@ -280,3 +280,35 @@ model_checkpoints = Table(
     _time("created_at"),
     Index(None, "agent_id"),
 )
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    _key("api_key_id"),
+    _text("name"),
+    _text("prefix"),
+    _text("secret_hash", unique=True),
+    _json("scopes"),
+    _time("created_at"),
+    _time("expires_at", nullable=True),
+    _time("revoked_at", nullable=True),
+)
+
+# The index of words, which is made of the spans and can be thrown away: see words.py. Its table of words is made there.
+
+search_queue = Table("search_queue", metadata, _key("episode_id"))
+
+search_episodes = Table(
+    "search_episodes",
+    metadata,
+    Column("number", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True),
+    _text("episode_id", unique=True),
+    sqlite_autoincrement=True,
+)
+
+search_spans = Table(
+    "search_spans",
+    metadata,
+    Column("search_id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=False),
+    _text("span_id", unique=True),
+)

@@ -18,7 +18,7 @@ from learnloop.core.errors import ConflictError, LearnloopError, NotFoundError, 
 from learnloop.core.records import Event, Record, Reward
 from learnloop.store import schema
 from learnloop.store.blobs import BlobStore
-from learnloop.store.engine import Connections, check_file, parse_url
+from learnloop.store.engine import Connections, Transform, check_file, parse_url
 from learnloop.store.failures import translate
 from learnloop.store.feed import Feed, last_sequence
 from learnloop.store.insert import insert_records, take_write_lock
@@ -81,6 +81,7 @@ class Store:
         upgrade: bool = True,
         queue_size: int = 65_536,
         patience: Patience = Patience(),  # noqa: B008 - a NamedTuple, immutable
+        transform: Transform | None = None,
     ) -> Store:
         """Returns the store at ``url``; a new database gets its tables, an older one is brought up to date.
 
@@ -90,6 +91,8 @@ class Store:
             upgrade: whether an older database may be migrated.
             queue_size: how many offered records may wait.
             patience: how long writing is tried again while the database is locked or unreachable.
+            transform: returns what becomes of a record before it is written, by the writer's thread; one that it
+                raises for is not stored.
 
         Raises:
             UsageError: ``url`` is not one, or names a folder.
@@ -102,7 +105,7 @@ class Store:
         """
         place = parse_url(url)
         check_file(place)
-        connections = Connections(place)
+        connections = Connections(place, transform)
         try:
             revision = _open_schema(connections, upgrade, patience)
         except BaseException:
@@ -126,8 +129,8 @@ class Store:
     def write(self, records: Iterable[Record], *, timeout_seconds: float = 30.0) -> None:
         """Writes all of ``records`` or none, and returns when they are on the disk.
 
-        A record whose key is there already changes nothing, except that a running episode takes over the new status,
-        error, end and metadata.
+        A record whose key is there already changes nothing, except that a running episode takes over all but its
+        trace and its source.
 
         Raises:
             UsageError: a record cannot be stored.
@@ -261,6 +264,15 @@ class Store:
     def counters(self) -> StoreCounters:
         """Returns what became of the records so far."""
         return StoreCounters(**self._writer.counts()._asdict())
+
+    def scrub(self) -> bool:
+        """Lets no file of the database keep what was removed or changed; returns whether that is done.
+
+        SQLite's log is written back and emptied, PostgreSQL's tables of traces are vacuumed. False: somebody is
+        still reading an old state, do it again later. PostgreSQL's own log and archives keep theirs.
+        """
+        with self._translated():
+            return self._connections.scrub()
 
     def close(self, timeout_seconds: float = 10.0) -> None:
         """Writes what is queued and closes; closing twice does nothing.

@@ -33,6 +33,7 @@ def import_file(
     source_name: str | None = None,
     strict: bool = False,
     progress: Progress | None = None,
+    agents: set[str] | None = None,
 ) -> ImportReport:
     """Writes the records of a file of traces to ``store`` and returns what was found.
 
@@ -49,6 +50,8 @@ def import_file(
             where None. The same run from two sources is two attempts.
         strict: stop at the first bad line.
         progress: told of the bytes read.
+        agents: takes the agents of the file, for whoever counts the groups of several files at the end; None: the
+            report has those of this one.
 
     Raises:
         NotFoundError: there is no such file.
@@ -65,12 +68,15 @@ def import_file(
     num_new = 0
     try:
         for batch in _batches(task.records()):
-            num_new += _write_new(store, batch)
+            num_new += _write_new(store, batch, trace_format)
     except LearnloopError as error:
         if num_new:
             error.args = (f"{error}; {num_new:,} new records were imported before, importing again adds the others",)
         raise
-    return msgspec.structs.replace(task.report(), num_new=num_new, groups=count_groups(store, task.agents))
+    groups = count_groups(store, task.agents) if agents is None else None
+    if agents is not None:
+        agents.update(task.agents)
+    return msgspec.structs.replace(task.report(), num_new=num_new, groups=groups)
 
 
 def export_records(store: Store, target: IO[bytes], *, agent_id: str | None = None) -> int:
@@ -205,7 +211,7 @@ def _check_rewards(records: Iterable[Record]) -> None:
                 )
 
 
-def _write_new(store: Store, batch: Sequence[Record]) -> int:
+def _write_new(store: Store, batch: Sequence[Record], trace_format: TraceFormat) -> int:
     """Writes a batch durably and returns how many of its records the store did not have."""
     keys: dict[type[Record], set[str]] = {}
     for record in batch:
@@ -217,7 +223,7 @@ def _write_new(store: Store, batch: Sequence[Record]) -> int:
             column = key_column(kind)
             query = select(func.count()).select_from(column.table).where(column.in_(wanted))
             present += connection.execute(query).scalar_one()
-        insert_records(connection, batch)
+        insert_records(connection, batch if trace_format.place is None else trace_format.place(connection, batch))
         return sum(map(len, keys.values())) - present
 
     return store.run(write)

@@ -1,24 +1,29 @@
 """A callback for LangChain and LangGraph that records their runs.
 
 Each run of theirs is known by its ``run_id`` and names its parent, so runs at the same time never mix, whichever
-thread or task they are in. A run without a parent is an episode of its own, unless it begins inside of one.
+thread or task they are in. A run without a parent is an episode of its own, unless it begins inside of one. While a run
+goes on it is the current span, so that what its code records by other means (wrapped clients, tools) lies in it.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from learnloop.core.errors import MissingExtraError
 from learnloop.traces.clients.calls import note_answer, note_messages
 from learnloop.traces.messages import Message, message, read_message, text_part
-from learnloop.traces.recorder import ActiveSpan, Recorder
+from learnloop.traces.recorder import ActiveEpisode, ActiveSpan, Recorder
 
 if TYPE_CHECKING:
     from langchain_core.callbacks import BaseCallbackHandler
 
+MAX_OPEN = 10_000
+"""Runs of one recorder that go on at once; beyond that the oldest one is taken as abandoned."""
+_LOCK = threading.Lock()
 _CONTROL_FLOW = "GraphBubbleUp"
 """What LangGraph raises to interrupt a graph or to hand over to another: no failure."""
 
@@ -55,12 +60,11 @@ def make_callback(recorder: Recorder, *, content: bool = True) -> BaseCallbackHa
             runs.fail(kwargs, error)
 
         def on_chat_model_start(self, serialized: Any, messages: Any, **kwargs: Any) -> None:
-            said = [_said(each) for each in messages[0]] if messages else []
-            runs.ask(kwargs, "chat", _model(serialized, kwargs), said)
+            runs.ask(kwargs, "chat", _model(serialized, kwargs), lambda: [_said(each) for each in messages[0]])
 
         def on_llm_start(self, serialized: Any, prompts: Any, **kwargs: Any) -> None:
-            said = [message("user", text_part(str(prompt))) for prompt in prompts]
-            runs.ask(kwargs, "text_completion", _model(serialized, kwargs), said)
+            model = _model(serialized, kwargs)
+            runs.ask(kwargs, "text_completion", model, lambda: [message("user", text_part(str(p))) for p in prompts])
 
         def on_llm_end(self, response: Any, **kwargs: Any) -> None:
             runs.answer(kwargs, response)
@@ -91,21 +95,31 @@ def make_callback(recorder: Recorder, *, content: bool = True) -> BaseCallbackHa
     return LearnloopCallback()
 
 
+class _Open(NamedTuple):
+    """A run that goes on."""
+
+    span: ActiveSpan
+    marks: list[str]
+    """Of a model's: the fingerprints of what it was asked."""
+
+
 class _Runs:
     """The runs that are going on, by their ids."""
 
     def __init__(self, recorder: Recorder, content: bool) -> None:
         self._recorder = recorder
         self._content = content
-        self._lock = threading.Lock()
-        self._open: dict[UUID, tuple[ActiveSpan, list[str]]] = {}
+        self._open: OrderedDict[UUID, _Open] = recorder.open_runs
 
     def begin(self, kwargs: Mapping[str, Any], operation: str, name: str, given: Any) -> None:
         self._guard(lambda: self._begin(kwargs, operation, name, given))
 
-    def ask(self, kwargs: Mapping[str, Any], operation: str, model: str, messages: Sequence[Message]) -> None:
+    def ask(self, kwargs: Mapping[str, Any], operation: str, model: str, said: Callable[[], list[Message]]) -> None:
         def note() -> None:
-            span, marks = self._begin(kwargs, operation, model, None)
+            begun = self._begin(kwargs, operation, model, None)
+            if begun is None:
+                return
+            span, marks = begun
             options = kwargs.get("invocation_params")
             options = options if isinstance(options, Mapping) else {}
             if self._content and options.get("tools"):
@@ -113,7 +127,7 @@ class _Runs:
             request = {key: options[key] for key in ("temperature", "max_tokens", "top_p", "stop") if options.get(key)}
             if request:
                 span.set(request=request)
-            marks.extend(note_messages(span, messages, content=self._content))
+            marks.extend(note_messages(span, said(), content=self._content))
 
         self._guard(note)
 
@@ -150,14 +164,16 @@ class _Runs:
         is_flow = any(base.__name__ == _CONTROL_FLOW for base in type(error).__mro__)
         self._guard(lambda: self._end(kwargs, note, None if is_flow else error, interrupted=is_flow))
 
-    def _begin(self, kwargs: Mapping[str, Any], operation: str, name: str, given: Any) -> tuple[ActiveSpan, list[str]]:
-        parent = self._open.get(kwargs.get("parent_run_id"))  # type: ignore[arg-type]
-        if parent is None:
-            span = self._recorder.span(name, operation if operation != "custom" else "invoke_agent")
-            span.begin()
-        else:
-            span = ActiveSpan(self._recorder, name, operation)
-            span.begin(parent[0])
+    def _begin(self, kwargs: Mapping[str, Any], operation: str, name: str, given: Any) -> _Open | None:
+        """Returns the new run; None where another callback of the same recorder has begun it."""
+        run_id = kwargs["run_id"]
+        if run_id in self._open:
+            return None
+        span = self._span(kwargs.get("parent_run_id"), operation, name)
+        opened = _Open(span, [])
+        with _LOCK:
+            self._open[run_id] = opened
+        self._recorder.follow(span)
         metadata = kwargs.get("metadata")
         if isinstance(metadata, Mapping) and metadata:
             span.set(metadata=metadata)
@@ -165,10 +181,28 @@ class _Runs:
                 span.set(conversation_id=metadata["thread_id"])
         if self._content and given is not None:
             span.set(input=_described(given))
-        opened: tuple[ActiveSpan, list[str]] = (span, [])
-        with self._lock:
-            self._open[kwargs["run_id"]] = opened
+        self._forget_abandoned()
         return opened
+
+    def _span(self, parent_id: Any, operation: str, name: str) -> ActiveSpan:
+        """Returns a begun span: below its parent, else below what is current; one without either is an episode."""
+        known = self._open.get(parent_id)
+        if known is not None:
+            parent: ActiveSpan | None = known.span
+        else:
+            parent = self._recorder.outside if parent_id is None else self._recorder.current
+        operation = "invoke_agent" if known is None and operation == "custom" else operation
+        made = ActiveSpan if parent is not None else ActiveEpisode
+        span = made(self._recorder, name, operation=operation)
+        span.begin(parent)
+        return span
+
+    def _forget_abandoned(self) -> None:
+        """Ends the oldest runs where there are too many: their library never told their end."""
+        while len(self._open) > MAX_OPEN:
+            with _LOCK:
+                _, (span, _) = self._open.popitem(last=False)
+            span.set(incomplete=True).end()
 
     def _end(
         self,
@@ -178,11 +212,12 @@ class _Runs:
         *,
         interrupted: bool = False,
     ) -> None:
-        with self._lock:
+        with _LOCK:
             opened = self._open.pop(kwargs["run_id"], None)
         if opened is None:
             return
         span, marks = opened
+        self._recorder.unfollow(span)
         self._guard(lambda: note(span, marks))
         if interrupted:
             span.set(interrupted=True)

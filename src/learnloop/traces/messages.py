@@ -120,10 +120,17 @@ def fingerprint(said: Message) -> str:
 
     Reasoning does not count: most APIs give it once and leave it out when the message is sent again.
     """
-    parts = [_essence(part) for part in said["parts"] if part.get("type") != "reasoning"]
-    text = "".join(part[1] for part in parts if part[0] == "text")
-    parts = [["text", text], *(part for part in parts if part[0] != "text")]
-    return hashlib.blake2b(msgspec.json.encode([said["role"], parts], order="sorted"), digest_size=16).hexdigest()
+    texts, others = [], []
+    for part in said["parts"]:
+        kind = part.get("type")
+        if kind == "text":
+            texts.append(as_text(part.get("content")))
+        elif kind != "reasoning":
+            others.append(_essence(part))
+    data = f"{said['role']}\n{''.join(texts)}".encode("utf-8", "surrogatepass")
+    if others:
+        data += b"\n" + msgspec.json.encode(others, order="sorted")
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def to_openai(said: Message) -> list[Message]:
@@ -270,6 +277,4 @@ def _essence(part: Part) -> list[Any]:
         return ["tool_call", part.get("name"), part.get("arguments")]
     if kind == "tool_call_response":
         return ["tool_call_response", as_text(part.get("response"))]
-    if kind == "text":
-        return ["text", as_text(part.get("content"))]
     return ["other", {key: value for key, value in part.items() if key != "id"}]

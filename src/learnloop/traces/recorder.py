@@ -8,6 +8,7 @@ neither wait nor raise; it returns False for a record that it had to drop.
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
 from datetime import UTC, datetime, timedelta
@@ -42,13 +43,26 @@ class Recorder:
         self.source = source
         self._sink = sink
         self._current: ContextVar[ActiveSpan | None] = ContextVar(f"learnloop.{agent_id}", default=None)
+        self.open_runs: OrderedDict[Any, Any] = OrderedDict()
+        """Of a library that knows its runs by ids, shared by all callbacks that it has been given."""
         self._num_failures = 0
         self._last_failure: str | None = None
 
     @property
     def current(self) -> ActiveSpan | None:
         """The innermost span that is open here."""
-        return self._current.get()
+        span = self._current.get()
+        while span is not None and span.is_followed and span.has_ended:  # nobody told its end here
+            span = span.outer
+        return span
+
+    @property
+    def outside(self) -> ActiveSpan | None:
+        """The innermost span that is open here and was not made by following a library's runs."""
+        span = self._current.get()
+        while span is not None and span.is_followed:
+            span = span.outer
+        return span
 
     def episode(
         self,
@@ -63,7 +77,7 @@ class Recorder:
 
     def span(self, name: str, operation: str = "custom", attributes: Json | None = None) -> ActiveSpan:
         """Returns a context manager that records one operation; outside of an episode it makes one."""
-        if self._current.get() is None:
+        if self.current is None:
             return ActiveEpisode(self, name, operation=operation, attributes=attributes)
         return ActiveSpan(self, name, operation, attributes)
 
@@ -78,6 +92,16 @@ class Recorder:
         except ValueError:  # another context: a generator that was closed by the garbage collector, say
             old = token.old_value
             self._current.set(None if old is Token.MISSING else old)
+
+    def follow(self, span: ActiveSpan) -> None:
+        """Makes ``span`` the current one until it ends: a library told its begin, and may tell its end elsewhere."""
+        span.outer, span.is_followed = self.current, True
+        self._current.set(span)
+
+    def unfollow(self, span: ActiveSpan) -> None:
+        """Makes what was current before ``follow`` current again, where the span still is it."""
+        if self._current.get() is span:
+            self._current.set(span.outer)
 
     def keep(self, build: Callable[[], Record]) -> None:
         """Builds a record and hands it to the sink; a failure is counted and never reaches the agent."""
@@ -111,7 +135,6 @@ class ActiveSpan:
     """An operation while it runs; ``set`` adds to its attributes."""
 
     __slots__ = (
-        "_ended",
         "_recorder",
         "_started_at",
         "_started_ns",
@@ -119,8 +142,11 @@ class ActiveSpan:
         "attributes",
         "episode",
         "error",
+        "has_ended",
+        "is_followed",
         "name",
         "operation",
+        "outer",
         "parent_id",
         "span_id",
         "trace_id",
@@ -136,8 +162,11 @@ class ActiveSpan:
         self.episode: ActiveEpisode | None = None
         self.parent_id: str | None = None
         self.trace_id = ""
+        self.outer: ActiveSpan | None = None
+        """Of a followed span: what was current before it."""
+        self.is_followed = False
+        self.has_ended = False
         self._token: Token[ActiveSpan | None] | None = None
-        self._ended = False
 
     def set(self, **attributes: object) -> Self:
         """Adds attributes as they are now, values that are not JSON by their ``repr``; returns the span."""
@@ -156,10 +185,10 @@ class ActiveSpan:
 
     def end(self, error: BaseException | None = None) -> None:
         """Stops the clock and records the span; ending it again changes nothing and is counted as a failure."""
-        if self._ended:
+        if self.has_ended:
             self._recorder.note_failure(UsageError(f"span {self.name!r} was ended twice"))
             return
-        self._ended = True
+        self.has_ended = True
         elapsed_ns = time.perf_counter_ns() - self._started_ns
         if error is not None and not isinstance(error, GeneratorExit):
             self.error = describe_error(error)

@@ -59,6 +59,7 @@ class Tally:
         self._counts: dict[str, int] = {}
         self._episodes: dict[int, int] = {}
         """What is known of each episode, by the hash of its id: two flags and two counts in one number."""
+        self._wrappers = _Wrappers()
         self._agents: set[str] = set()
         self._num_without_propensity = 0
         self._num_without_token_ids = 0
@@ -86,6 +87,7 @@ class Tally:
 
     def report(self, format_name: str, num_lines: int, faults: list[LineFault], num_bad: int) -> ImportReport:
         """Returns what was counted, as of a file from which nothing was stored."""
+        self._wrappers.leave(self._episodes)
         seen = [state for state in self._episodes.values() if state & _SEEN]
         rewarded = sum(1 for state in seen if state & _REWARDED)
         return ImportReport(
@@ -105,17 +107,49 @@ class Tally:
     def _count_span(self, span: Span) -> None:
         if span.operation in MODEL_OPERATIONS:
             self._add(span, _MODEL_CALL)
+            self._wrappers.take(span, self._episodes)
             self._num_without_token_ids += "token_ids" not in span.attributes
         elif span.operation == TOOL_OPERATION:
             self._add(span, _TOOL_CALL)
 
     def _add(self, span: Span, unit: int) -> None:
-        key = hash(span.episode_id or span.trace_id)
+        key = _key_of(span)
         self._episodes[key] = self._episodes.get(key, 0) + unit
 
     def _mark(self, episode_id: str, flag: int) -> None:
         key = hash(episode_id)
         self._episodes[key] = self._episodes.get(key, 0) | flag
+
+
+class _Wrappers:
+    """Model calls around others, of the episode that is being read: two instruments recorded one call."""
+
+    def __init__(self) -> None:
+        self._key = 0
+        self._calls: set[str] = set()
+        self._parents: set[str] = set()
+
+    def take(self, span: Span, episodes: dict[int, int]) -> None:
+        """Notes a model call; where it begins another episode, those of the last one are taken off its count."""
+        key = _key_of(span)
+        if key != self._key:
+            self.leave(episodes)
+            self._key = key
+        self._calls.add(span.span_id)
+        if span.parent_id is not None:
+            self._parents.add(span.parent_id)
+
+    def leave(self, episodes: dict[int, int]) -> None:
+        """Takes what was found off the count of the episode."""
+        wrappers = len(self._calls & self._parents)
+        if wrappers:
+            episodes[self._key] -= wrappers * _MODEL_CALL
+        self._calls.clear()
+        self._parents.clear()
+
+
+def _key_of(span: Span) -> int:
+    return hash(span.episode_id or span.trace_id)
 
 
 def _num_steps(state: int) -> int:

@@ -7,6 +7,8 @@ models has a step for each call of a tool.
 
 from __future__ import annotations
 
+import hashlib
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -17,7 +19,6 @@ from learnloop.core.records import Json, Span, SpanStatus
 from learnloop.traces.conversations import Conversations
 from learnloop.traces.messages import (
     Message,
-    as_text,
     fingerprint,
     messages_of,
     parsed,
@@ -64,7 +65,16 @@ def in_time_order(spans: Iterable[Span]) -> list[Span]:
     """Returns spans by their start; of those that start together the one that contains the others comes first."""
     listed = list(spans)
     depths = _depths(listed)
-    return sorted(listed, key=lambda span: (span.started_at, depths[span.span_id], span.ended_at, span.span_id))
+    return sorted(
+        listed,
+        key=lambda span: (span.started_at, depths[span.span_id], _nanos(span), span.ended_at, span.span_id),
+    )
+
+
+def _nanos(span: Span) -> int:
+    """Returns what lies between the microsecond in which a span started and its start, where it is known."""
+    nanos = span.attributes.get("start_nanos")
+    return nanos if type(nanos) is int else 0
 
 
 def steps_of(spans: Iterable[Span]) -> list[Step]:
@@ -75,10 +85,11 @@ def steps_of(spans: Iterable[Span]) -> list[Step]:
     if not calls:
         return [_tool_step(span) for span in tools.spans]
     conversations = Conversations()
+    known: dict[bytes, str] = {}
     read = []
     for span, around in calls:
         output = _output(span, around)
-        read.append((span, _new_messages(conversations, span, output), output))
+        read.append((span, _new_messages(conversations, known, span, output), output))
     responses: dict[str, Any] = {}
     for _, messages, _ in read:
         for said in messages:
@@ -95,32 +106,48 @@ def count_steps(spans: Sequence[Span]) -> int:
 def _single_calls(spans: Iterable[Span]) -> list[tuple[Span, Span | None]]:
     """Returns each call of a model once, as its innermost span, with the one around it that recorded it too."""
     listed = list(spans)
-    by_id = {span.span_id: span for span in listed}
+    enclosing = _Enclosing(listed)
     found: list[Span] = []
     outer: dict[str, Span] = {}
     wrappers: set[str] = set()
     for span in listed:
         if span.operation in MODEL_OPERATIONS:
             found.append(span)
-            around = _enclosing_call(span, by_id)
+            around = enclosing.call_of(span)
             if around is not None:
                 outer[span.span_id] = around
                 wrappers.add(around.span_id)
     return [(span, outer.get(span.span_id)) for span in found if span.span_id not in wrappers]
 
 
-def _enclosing_call(span: Span, by_id: Mapping[str, Span]) -> Span | None:
-    """Returns the call of a model that ``span`` was made in; an agent or a tool between them makes it another call."""
-    seen = {span.span_id}
-    parent = by_id.get(span.parent_id or "")
-    while parent is not None and parent.span_id not in seen:
-        if parent.operation in MODEL_OPERATIONS:
-            return parent
-        if parent.operation in (TOOL_OPERATION, "invoke_agent"):
-            return None
-        seen.add(parent.span_id)
-        parent = by_id.get(parent.parent_id or "")
-    return None
+class _Enclosing:
+    """Finds the call of a model that a span was made in; an agent or a tool between them makes it another call."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self._by_id = {span.span_id: span for span in spans}
+        self._found: dict[str, Span | None] = {}
+        """By the span that was asked for, or lies on the way: each way up is gone once."""
+
+    def call_of(self, span: Span) -> Span | None:
+        way = [span.span_id]
+        seen = {span.span_id}
+        answer = None
+        parent = self._by_id.get(span.parent_id or "")
+        while parent is not None and parent.span_id not in seen:
+            if parent.operation in MODEL_OPERATIONS:
+                answer = parent
+                break
+            if parent.operation in (TOOL_OPERATION, "invoke_agent"):
+                break
+            if parent.span_id in self._found:
+                answer = self._found[parent.span_id]
+                break
+            way.append(parent.span_id)
+            seen.add(parent.span_id)
+            parent = self._by_id.get(parent.parent_id or "")
+        if parent is None or parent.span_id not in seen:
+            self._found.update(dict.fromkeys(way, answer))
+        return answer
 
 
 def _depths(spans: Sequence[Span]) -> dict[str, int]:
@@ -143,18 +170,36 @@ def _depths(spans: Sequence[Span]) -> dict[str, int]:
     return depths
 
 
-def _new_messages(conversations: Conversations, span: Span, output: Message | None) -> list[Message]:
-    """Returns what is new in a call, and notes the call."""
-    messages = messages_of(span.attributes.get("input"))
-    marks = [fingerprint(each) for each in messages]
+def _new_messages(
+    conversations: Conversations, known: dict[bytes, str], span: Span, output: Message | None
+) -> list[Message]:
+    """Returns what is new in a call, and notes the call.
+
+    Args:
+        conversations: of the episode so far.
+        known: the fingerprints of messages as they are recorded, by their digests; what is repeated is read once.
+        span: the call.
+        output: what it answered.
+    """
+    given = span.attributes.get("input")
+    messages: list[Any] = given if isinstance(given, list) else messages_of(given)
+    marks = [_mark(each, known) for each in messages]
     answer = None if output is None else fingerprint(output)
     offset = span.attributes.get("input_offset")
     if isinstance(offset, int) and offset > 0:  # recorded as what is new already
-        conversations.end(conversations.resume(offset) + marks, answer)
-        return messages
+        conversations.go_on(offset, marks, answer)
+        return messages_of(messages)
     num_known = conversations.begin(marks)
     conversations.end(marks, answer)
-    return messages[num_known:]
+    return messages_of(messages[num_known:])
+
+
+def _mark(recorded: Any, known: dict[bytes, str]) -> str:
+    digest = hashlib.blake2b(msgspec.json.encode(recorded), digest_size=16).digest()
+    mark = known.get(digest)
+    if mark is None:
+        mark = known[digest] = fingerprint(messages_of([recorded])[0])
+    return mark
 
 
 def _output(span: Span, around: Span | None) -> Message | None:
@@ -175,32 +220,41 @@ def _merged(answers: Sequence[Message]) -> Message:
 
 
 class _ToolSpans:
-    """The spans of tools, each of which answers one call: by its id, else by name and arguments, in time order."""
+    """The spans of tools, each of which answers one call, in time order.
+
+    By its id, else by name and arguments; by its name alone where its arguments are not recorded.
+    """
 
     def __init__(self, spans: Iterable[Span]) -> None:
         self.spans = list(spans)
-        self._by_id: dict[str, Span] = {}
-        self._by_content: dict[tuple[str, str], list[Span]] = {}
+        self._by_id: dict[str, deque[Span]] = {}
+        """In time order: programs that replay a run use an id again."""
+        self._by_content: dict[tuple[str, str | None], deque[Span]] = {}
         for span in self.spans:
             call_id = span.attributes.get("call_id")
             if isinstance(call_id, str):
-                self._by_id.setdefault(call_id, span)
+                self._by_id.setdefault(call_id, deque()).append(span)
             else:
-                self._by_content.setdefault(_content(span.name, span.attributes.get("input")), []).append(span)
+                recorded = "input" in span.attributes
+                content = _content(span.name, span.attributes["input"]) if recorded else (span.name, None)
+                self._by_content.setdefault(content, deque()).append(span)
 
     def answer(self, call_id: object, name: str, arguments: object, after: datetime) -> Span | None:
-        if isinstance(call_id, str) and call_id in self._by_id:
-            return self._by_id.pop(call_id)
-        waiting = self._by_content.get(_content(name, arguments), [])
-        for index, span in enumerate(waiting):
-            if span.ended_at >= after:
-                return waiting.pop(index)
+        """Returns the span of a call that was asked for ``after`` a time, which never goes back between two calls."""
+        if isinstance(call_id, str) and self._by_id.get(call_id):
+            return self._by_id[call_id].popleft()
+        for content in (_content(name, arguments), (name, None)):
+            waiting = self._by_content.get(content, ())
+            while waiting:
+                span = waiting.popleft()
+                if span.ended_at >= after:
+                    return span
         return None
 
 
 def _content(name: str, arguments: object) -> tuple[str, str]:
     value = parsed(arguments)
-    return name, as_text(None if value in ({}, "") else _sorted(value))
+    return name, "" if value in (None, {}, "") else _sorted(value)
 
 
 def _sorted(value: object) -> str:

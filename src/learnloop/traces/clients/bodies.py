@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 _MAX_DEPTH = 32
 
 
@@ -16,6 +18,26 @@ def body_of(value: Any) -> Mapping[str, Any] | None:
     """
     found = _plain(value, 0)
     return found if isinstance(found, Mapping) else None
+
+
+def decoded(data: bytes) -> dict[str, Any] | None:
+    """Returns the JSON object that a body's bytes hold; None where they hold none."""
+    try:
+        value = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def events_of(data: bytes) -> list[dict[str, Any]]:
+    """Returns the JSON objects of a stream of server-sent events."""
+    found: list[dict[str, Any]] = []
+    for block in data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n\n"):
+        lines = [line[5:].removeprefix(b" ") for line in block.split(b"\n") if line.startswith(b"data:")]
+        event = decoded(b"\n".join(lines))
+        if event is not None:
+            found.append(event)
+    return found
 
 
 def _plain(value: Any, depth: int) -> Any:

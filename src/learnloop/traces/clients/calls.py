@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from learnloop.traces.clients.bodies import body_of
+from learnloop.traces.clients.bodies import body_of, decoded, events_of
 from learnloop.traces.dialects import Answer, Dialect
 from learnloop.traces.messages import Message, fingerprint
 from learnloop.traces.recorder import ActiveSpan, Recorder
@@ -38,8 +38,9 @@ class ModelCall:
         self._ended = False
         self._begun_ns = time.perf_counter_ns()
         self._first_chunk_ns: int | None = None
-        self._chunks: list[Any] = []
+        self._chunks: list[Mapping[str, Any]] = []
         self._num_chunks = 0
+        self._num_left_out = 0
         self._marks: list[str] = []
         self.answer: Message | None = None
         """What the model said; None: nothing yet, or it is not known."""
@@ -56,8 +57,7 @@ class ModelCall:
         """Takes a piece of a streamed answer."""
         self.note_arrival()
         self._num_chunks += 1
-        if len(self._chunks) < MAX_CHUNKS:
-            self._chunks.append(chunk)
+        self._guard(lambda: self._keep(body_of(chunk)))
 
     def note_arrival(self) -> None:
         """Notes that some of a streamed answer is here, whether it can be read yet or not."""
@@ -81,6 +81,15 @@ class ModelCall:
             self._guard(lambda: self._note_stream(is_complete and error is None))
             self.span.end(error)
 
+    def end_bytes(self, data: bytes, *, is_streamed: bool) -> None:
+        """Ends the call with the whole body of a response: a JSON object, or the events of a stream."""
+        if not is_streamed:
+            self.end(decoded(data))
+            return
+        for event in events_of(data):
+            self.chunk(event)
+        self.end_stream()
+
     def fail(self, error: BaseException) -> None:
         """Ends the call with what the client raised."""
         if self._begin_end():
@@ -97,6 +106,13 @@ class ModelCall:
             note()
         except Exception as error:  # noqa: BLE001 - the boundary between capture and the agent
             self._recorder.note_failure(error)
+
+    def _keep(self, body: Mapping[str, Any] | None) -> None:
+        if body is not None:
+            if len(self._chunks) >= MAX_CHUNKS:  # the last one stays: it says how many tokens there were
+                self._chunks.pop()
+                self._num_left_out += 1
+            self._chunks.append(body)
 
     def _note_request(self, body: Mapping[str, Any]) -> None:
         asked = self._dialect.asked(body)
@@ -115,9 +131,10 @@ class ModelCall:
         self._note_answer(answer)
 
     def _note_stream(self, is_complete: bool) -> None:
-        bodies = [body for body in map(body_of, self._chunks) if body is not None]
-        self._chunks = []
+        bodies, self._chunks = self._chunks, []
         self._note_response(self._dialect.assembled(bodies) if bodies else None)
+        if self._num_left_out:
+            self.span.set(num_chunks_left_out=self._num_left_out)
         first = self._first_chunk_ns
         self.span.set(
             num_chunks=self._num_chunks,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
 from typing import Any
 
 from learnloop.traces.clients.calls import ModelCall
@@ -83,10 +84,9 @@ async def _each_async(inner: AsyncIterator[Any], call: ModelCall) -> AsyncIterat
 
 def _end_when_closed(stream: Any, call: ModelCall) -> None:
     """Ends the call when the stream is closed; ``close`` stays what it was, awaitable where it was."""
-    close = getattr(stream, "close", None)
-    if not callable(close):
+    method = _method(stream, "close")
+    if method is None:
         return
-    method = getattr(close, "__func__", close)
     reference = weakref.ref(stream)  # the stream must not hold itself, or it would not be missed when it is forgotten
 
     def closing() -> Any:
@@ -95,6 +95,55 @@ def _end_when_closed(stream: Any, call: ModelCall) -> None:
         return None if target is None else method(target)
 
     stream.close = closing
+
+
+def watched_response(response: Any, call: ModelCall, *, is_streamed: bool) -> Any:
+    """Returns a response that the program reads later, as it likes: the call ends with what it read, or unread.
+
+    Its ``parse``, ``read`` and ``close`` are replaced on this one object; all that gives the whole body reads by these.
+    """
+    methods = {name: _method(response, name) for name in ("parse", "read", "close")}
+    reference = weakref.ref(response)
+    finalizer = weakref.finalize(response, call.end_stream, is_complete=False)
+
+    def note(name: str, result: Any) -> Any:
+        if name == "read" and isinstance(result, bytes):
+            call.end_bytes(result, is_streamed=is_streamed)
+        elif name == "parse" and is_streamed:
+            finalizer.detach()  # from here on the stream is what may be forgotten
+            return watched(result, call)
+        elif name == "parse":
+            call.end(result)
+        elif name == "close":
+            call.end_stream(is_complete=False)
+        return result
+
+    for name, method in methods.items():
+        if method is not None:
+            setattr(response, name, _noting(name, method, reference, note))
+    return response
+
+
+def _noting(name: str, method: Any, reference: Any, note: Callable[[str, Any], Any]) -> Any:
+    if inspect.iscoroutinefunction(method):
+
+        @functools.wraps(method)
+        async def read_async(*args: Any, **kwargs: Any) -> Any:
+            return note(name, await method(reference(), *args, **kwargs))
+
+        return read_async
+
+    @functools.wraps(method)
+    def read(*args: Any, **kwargs: Any) -> Any:
+        return note(name, method(reference(), *args, **kwargs))
+
+    return read
+
+
+def _method(owner: Any, name: str) -> Any:
+    """Returns a method without its object; None where it has none."""
+    found = getattr(type(owner), name, None)
+    return found if callable(found) else None
 
 
 class _Stream:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from learnloop.core.errors import ConflictError, UsageError, one_of
 from learnloop.traces.clients.bodies import body_of
 from learnloop.traces.clients.calls import ModelCall
-from learnloop.traces.clients.streams import watched
+from learnloop.traces.clients.streams import watched, watched_response
 from learnloop.traces.dialects import DIALECTS, Dialect, dialect_of
 from learnloop.traces.recorder import Recorder
 
@@ -103,16 +103,17 @@ def _recording_post(recorder: Recorder, post: Callable[..., Any], content: bool)
         dialect = dialect_of(path) if isinstance(path, str) else None
         return None if dialect is None else _begin(recorder, dialect, kwargs.get("body"), content)
 
+    async def awaited(call: ModelCall, result: Any, kwargs: Mapping[str, Any]) -> Any:
+        with _Failing(call):
+            result = await result
+        return _taken(call, result, kwargs)
+
     if inspect.iscoroutinefunction(post):
 
         @functools.wraps(post)
         async def send_async(path: Any, **kwargs: Any) -> Any:
             call = begin(path, kwargs)
-            if call is None:
-                return await post(path, **kwargs)
-            with _Failing(call):
-                result = await post(path, **kwargs)
-            return _taken(call, result, kwargs)
+            return await (post(path, **kwargs) if call is None else awaited(call, post(path, **kwargs), kwargs))
 
         return send_async
 
@@ -123,26 +124,32 @@ def _recording_post(recorder: Recorder, post: Callable[..., Any], content: bool)
             return post(path, **kwargs)
         with _Failing(call):
             result = post(path, **kwargs)
-        return _taken(call, result, kwargs)
+        return awaited(call, result, kwargs) if inspect.isawaitable(result) else _taken(call, result, kwargs)
 
     return send
 
 
 def _taken(call: ModelCall, result: Any, kwargs: Mapping[str, Any]) -> Any:
     """Returns a request's result, noted: an answer, a stream, or a raw response of either."""
-    raw = _raw_kind(kwargs)
+    raw, is_streamed = _raw_kind(kwargs), bool(kwargs.get("stream"))
     if raw is None:
-        return watched(result, call) if kwargs.get("stream") else _noted(call, result)
-    if raw == "true":
-        parsed = _parsed(result)
-        if parsed is not None:
-            if kwargs.get("stream"):
-                watched(parsed, call)  # the raw response gives this very stream to whoever parses it
-            else:
-                call.end(parsed)
-            return result
-    call.end(None)  # the program reads the bytes itself
+        return watched(result, call) if is_streamed else _noted(call, result)
+    parsed = _parsed(result) if raw == "true" else None
+    if parsed is None:
+        return _read_later(call, result, is_streamed)
+    if is_streamed:
+        watched(parsed, call)  # the raw response gives this very stream to whoever parses it
+    else:
+        call.end(parsed)
     return result
+
+
+def _read_later(call: ModelCall, result: Any, is_streamed: bool) -> Any:
+    try:
+        return watched_response(result, call, is_streamed=is_streamed)
+    except (AttributeError, TypeError):  # it takes no attributes: the program reads the bytes itself
+        call.end(None)
+        return result
 
 
 def _noted(call: ModelCall, result: Any) -> Any:
@@ -155,7 +162,10 @@ def _parsed(result: Any) -> Any:
     parse = getattr(result, "parse", None)
     if not callable(parse) or inspect.iscoroutinefunction(parse):
         return None
-    return parse()
+    try:
+        return parse()
+    except Exception:  # noqa: BLE001 - the program may never parse it: nothing that is wrong with it is raised here
+        return None
 
 
 def _raw_kind(kwargs: Mapping[str, Any]) -> str | None:

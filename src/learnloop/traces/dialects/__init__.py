@@ -27,6 +27,10 @@ def dialect_of(path: str) -> Dialect | None:
     """Returns the dialect that requests to ``path`` are in; None: what is asked there is no model's business."""
     plain = path.partition("?")[0].rstrip("/")
     plain = plain if plain.startswith("/") else f"/{plain}"
+    if "/threads/" in plain and plain.endswith(
+        "/messages"
+    ):  # OpenAI's assistants: what is put into a thread asks no model
+        return None
     return next((dialect for end, dialect in DIALECTS.items() if plain.endswith(end)), None)
 
 

@@ -9,7 +9,9 @@ from learnloop.traces.dialects.base import (
     Answer,
     Asked,
     Body,
+    add_text,
     integer,
+    join_texts,
     mapping,
     named,
     present,
@@ -68,14 +70,13 @@ class AnthropicMessages:
 def _add(block: dict[str, Any], delta: Mapping[str, Any]) -> None:
     kind = named(delta.get("type"))
     if kind in _DELTAS:
-        name = _DELTAS[kind]
-        block[name] = named(block.get(name)) + named(delta.get(name))
+        add_text(block, _DELTAS[kind], delta.get(_DELTAS[kind]))
     elif kind == "input_json_delta":
-        block["_json"] = named(block.get("_json")) + named(delta.get("partial_json"))
+        add_text(block, "_json", delta.get("partial_json"))
 
 
 def _closed(block: dict[str, Any]) -> dict[str, Any]:
-    written = block.pop("_json", None)
+    written = join_texts(block).pop("_json", None)
     return block if not written else {**block, "input": parsed(written)}
 
 

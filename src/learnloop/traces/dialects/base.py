@@ -16,6 +16,9 @@ _REQUEST_OPTIONS = (
 )  # fmt: skip
 
 
+_PIECES = "_pieces"
+
+
 class Asked(NamedTuple):
     """A request, read."""
 
@@ -66,9 +69,23 @@ def present(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def add_text(made: dict[str, Any], name: str, piece: object) -> None:
+    """Adds a piece of a streamed text, to be joined by ``join_texts``: adding to a text would copy it each time."""
+    if isinstance(piece, str):
+        pieces = made.setdefault(_PIECES, {}).setdefault(name, [])
+        pieces.append(piece)
+
+
+def join_texts(made: dict[str, Any]) -> dict[str, Any]:
+    """Returns ``made`` with its texts whole, after what it had of them."""
+    for name, pieces in made.pop(_PIECES, {}).items():
+        made[name] = named(made.get(name)) + "".join(pieces)
+    return made
+
+
 def mapping(value: object) -> Mapping[str, Any]:
     """Returns ``value`` where it is an object, else an empty one."""
-    return value if isinstance(value, Mapping) else {}
+    return value if isinstance(value, dict | Mapping) else {}
 
 
 def sequence(value: object) -> Sequence[Any]:

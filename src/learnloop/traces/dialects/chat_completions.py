@@ -9,7 +9,9 @@ from learnloop.traces.dialects.base import (
     Answer,
     Asked,
     Body,
+    add_text,
     integer,
+    join_texts,
     mapping,
     named,
     present,
@@ -86,11 +88,11 @@ def _add(choice: dict[str, Any], chunk: Mapping[str, Any]) -> None:
     """Adds a chunk's part of one answer."""
     said, delta = choice["message"], mapping(chunk.get("delta"))
     for name in _TEXTS:
-        if isinstance(delta.get(name), str):
-            said[name] = said.get(name, "") + delta[name]
-    for place, call in enumerate(map(mapping, sequence(delta.get("tool_calls")))):
-        index = integer(call.get("index"))
-        _add_call(said.setdefault("_calls", {}).setdefault(place if index is None else index, {}), call)
+        add_text(said, name, delta.get(name))
+    pieces = [mapping(each) for each in sequence(delta.get("tool_calls"))]
+    for place, piece in enumerate(pieces):
+        calls = said.setdefault("_calls", {})
+        _add_call(calls.setdefault(_place(calls, piece, place if len(pieces) > 1 else None), {}), piece)
     if chunk.get("finish_reason"):
         choice["finish_reason"] = chunk["finish_reason"]
     content = sequence(mapping(chunk.get("logprobs")).get("content"))
@@ -100,16 +102,31 @@ def _add(choice: dict[str, Any], chunk: Mapping[str, Any]) -> None:
         choice.setdefault("token_ids", []).extend(chunk["token_ids"])
 
 
+def _place(calls: Mapping[int, Mapping[str, Any]], piece: Mapping[str, Any], place: int | None) -> int:
+    """Returns which call a piece belongs to: by its index, unless a new id shows that it is another one.
+
+    Some servers number no call, or all of them 0.
+    """
+    index, call_id = integer(piece.get("index")), piece.get("id") or None
+    if index is None and call_id is None:
+        return max(calls, default=0) if place is None else place
+    if index is None:
+        index = next((number for number, call in calls.items() if call.get("id") == call_id), None)
+    elif call_id is not None and calls.get(index, {}).get("id") not in (None, call_id):
+        index = None
+    return max(calls, default=-1) + 1 if index is None else index
+
+
 def _add_call(call: dict[str, Any], chunk: Mapping[str, Any]) -> None:
     """Adds a chunk's part of one call; arguments come in pieces, the rest at once."""
     function = mapping(chunk.get("function"))
     call.update(present(id=chunk.get("id") or None, name=function.get("name") or None))
-    if isinstance(function.get("arguments"), str):
-        call["arguments"] = call.get("arguments", "") + function["arguments"]
+    add_text(call, "arguments", function.get("arguments"))
 
 
 def _closed(choice: dict[str, Any]) -> dict[str, Any]:
-    calls = choice["message"].pop("_calls", None)
+    said = join_texts(choice["message"])
+    calls = said.pop("_calls", None)
     if calls:
-        choice["message"]["tool_calls"] = [calls[index] for index in sorted(calls)]
+        said["tool_calls"] = [join_texts(calls[index]) for index in sorted(calls)]
     return choice

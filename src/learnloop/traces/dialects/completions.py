@@ -9,7 +9,9 @@ from learnloop.traces.dialects.base import (
     Answer,
     Asked,
     Body,
+    add_text,
     integer,
+    join_texts,
     mapping,
     named,
     present,
@@ -54,7 +56,7 @@ class Completions:
             made.update(present(id=chunk.get("id"), model=chunk.get("model"), usage=chunk.get("usage")))
             for each in map(mapping, sequence(chunk.get("choices"))):
                 choice = choices.setdefault(integer(each.get("index")) or 0, {"text": ""})
-                choice["text"] += named(each.get("text"))
+                add_text(choice, "text", each.get("text"))
                 choice.update(present(finish_reason=each.get("finish_reason")))
-        made["choices"] = [choices[index] for index in sorted(choices)]
+        made["choices"] = [join_texts(choices[index]) for index in sorted(choices)]
         return made

@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from learnloop.traces.dialects.base import Answer, Asked, Body, mapping, named, present, request_attributes, sequence
+from learnloop.traces.dialects.base import (
+    Answer,
+    Asked,
+    Body,
+    add_text,
+    join_texts,
+    mapping,
+    named,
+    present,
+    request_attributes,
+    sequence,
+)
 from learnloop.traces.dialects.chat_completions import usage_of
-from learnloop.traces.messages import message, messages_of, read_message, text_part
+from learnloop.traces.messages import Message, message, messages_of, read_message, text_part
 
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
 
@@ -21,7 +32,7 @@ class Responses:
         """Returns what a request says; where it goes on with an earlier response, only what it adds."""
         instructions = body.get("instructions")
         messages = [message("system", text_part(instructions))] if isinstance(instructions, str) else []
-        messages += messages_of(body.get("input"))
+        messages += _joined(messages_of(body.get("input")))
         attributes = request_attributes(body)
         attributes |= present(
             previous_response_id=body.get("previous_response_id"), conversation_id=_conversation(body)
@@ -56,7 +67,18 @@ class Responses:
             place = chunk.get("output_index")
             if isinstance(place, int):
                 _take(items, place, kind, chunk)
-        return {**begun, "output": [items[place] for place in sorted(items)]}
+        return {**begun, "output": [_whole(items[place]) for place in sorted(items)]}
+
+
+def _joined(messages: Sequence[Message]) -> list[Message]:
+    """Returns messages with the items of each answer in one, as ``answer`` reads them: text, calls, reasoning."""
+    joined: list[Message] = []
+    for each in messages:
+        if joined and joined[-1]["role"] == each["role"] == "assistant":
+            joined[-1] = {**joined[-1], "parts": [*joined[-1]["parts"], *each["parts"]]}
+        else:
+            joined.append(each)
+    return joined
 
 
 def _take(items: dict[int, dict[str, Any]], place: int, kind: str, chunk: Body) -> None:
@@ -69,10 +91,14 @@ def _take(items: dict[int, dict[str, Any]], place: int, kind: str, chunk: Body) 
         return
     if kind == "response.output_text.delta":
         item.setdefault("type", "message")
-        before = item["content"][0].get("text", "") if item.get("content") else ""
-        item["content"] = [{"type": "output_text", "text": before + delta}]
+        add_text(item, "_text", delta)
     elif kind == "response.function_call_arguments.delta":
-        item["arguments"] = named(item.get("arguments")) + delta
+        add_text(item, "arguments", delta)
+
+
+def _whole(item: dict[str, Any]) -> dict[str, Any]:
+    text = join_texts(item).pop("_text", None)
+    return item if text is None else {**item, "content": [{"type": "output_text", "text": text}]}
 
 
 def _items(body: Body) -> Sequence[Any]:

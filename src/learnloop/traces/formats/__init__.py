@@ -8,13 +8,55 @@ from collections.abc import Mapping
 from typing import Any
 
 from learnloop.core.errors import FormatError, one_of
+from learnloop.traces.formats.atif import ATIF, ATIF_LINES
 from learnloop.traces.formats.base import ItemReader, Line, Shape, Source, TraceFormat
+from learnloop.traces.formats.claude_code import CLAUDE_CODE
+from learnloop.traces.formats.codex import CODEX, CODEX_DOCUMENT
+from learnloop.traces.formats.execution_trace import EXECUTION_TRACE, EXECUTION_TRACE_LINES
+from learnloop.traces.formats.feedback import FEEDBACK
+from learnloop.traces.formats.flow_agent import FLOW_AGENT
 from learnloop.traces.formats.goal import GOAL
+from learnloop.traces.formats.inspect_ai import INSPECT, INSPECT_EVAL
 from learnloop.traces.formats.native import NATIVE
+from learnloop.traces.formats.openai_agents import OPENAI_AGENTS, OPENAI_AGENTS_DOCUMENT
+from learnloop.traces.formats.otlp import OTLP, OTLP_DOCUMENT, OTLP_PROTOBUF
 from learnloop.traces.formats.rag import RAG
+from learnloop.traces.formats.reflexion import REFLEXION, REFLEXION_TRIALS
+from learnloop.traces.formats.swe_agent import SWE_AGENT
+from learnloop.traces.formats.tau2_bench import TAU2_BENCH
 from learnloop.traces.formats.tau_bench import TAU_BENCH
+from learnloop.traces.formats.toolbench import TOOLBENCH
 
-FORMATS: Mapping[str, TraceFormat] = {each.name: each for each in (NATIVE, GOAL, RAG, TAU_BENCH)}
+FORMATS: Mapping[str, TraceFormat] = {
+    each.name: each
+    for each in (
+        NATIVE,
+        GOAL,
+        RAG,
+        FEEDBACK,
+        OTLP,
+        OTLP_DOCUMENT,
+        OTLP_PROTOBUF,
+        TAU_BENCH,
+        TAU2_BENCH,
+        REFLEXION,
+        REFLEXION_TRIALS,
+        SWE_AGENT,
+        INSPECT,
+        INSPECT_EVAL,
+        TOOLBENCH,
+        CLAUDE_CODE,
+        CODEX,
+        CODEX_DOCUMENT,
+        ATIF,
+        ATIF_LINES,
+        FLOW_AGENT,
+        OPENAI_AGENTS,
+        OPENAI_AGENTS_DOCUMENT,
+        EXECUTION_TRACE,
+        EXECUTION_TRACE_LINES,
+    )
+}
 
 
 def recognise(value: Any, shape: Shape) -> TraceFormat | None:

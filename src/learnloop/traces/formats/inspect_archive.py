@@ -18,7 +18,7 @@ from functools import partial
 from types import ModuleType
 from typing import IO, Any, cast
 
-from learnloop.core.errors import FormatError
+from learnloop.core.errors import FormatError, MissingExtraError
 from learnloop.traces.formats.base import decode_json
 
 MAX_MEMBER_BYTES = 256 * 1024 * 1024
@@ -137,7 +137,4 @@ def _zstandard() -> ModuleType:
     try:
         return importlib.import_module("zstandard")
     except ImportError as error:
-        raise FormatError(
-            "the log is packed with Zstandard; install the package 'zstandard', or write the log as JSON with: "
-            "inspect log convert --to json"
-        ) from error
+        raise MissingExtraError("a log that is packed with Zstandard", "zstd") from error

@@ -1,0 +1,81 @@
+"""The command that runs the server."""
+
+from __future__ import annotations
+
+import click
+
+from learnloop.cli.output import json_option, open_workspace, print_json, say
+
+_LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", default=8700, show_default=True, type=click.IntRange(0, 65535), help="0: any free one.")
+@click.option("--otlp-port", type=click.IntRange(0, 65535), help="Listen there too; exporters expect 4318.")
+@click.option("--allow-host", multiple=True, metavar="NAME", help="A further name by which clients call it.")
+@click.option("--allow-origin", multiple=True, metavar="ORIGIN", help="A web origin whose pages may call it.")
+@click.option("--gateway", metavar="URL", help="Pass /gateway/... on to this base URL of a model, and record it.")
+@click.option("--gateway-key-env", metavar="NAME", help="The variable with the key of that URL.")
+@click.option("--log-level", default="warning", show_default=True, type=click.Choice(_LOG_LEVELS), help="What to log.")
+@json_option
+@click.pass_context
+def serve(
+    ctx: click.Context,
+    host: str,
+    port: int,
+    otlp_port: int | None,
+    allow_host: tuple[str, ...],
+    allow_origin: tuple[str, ...],
+    gateway: str | None,
+    gateway_key_env: str | None,
+    log_level: str,
+    as_json: bool,
+) -> None:
+    """Serve the HTTP API until Ctrl-C.
+
+    On this machine alone no key is needed until one is made (learnloop keys create); any other address needs one.
+
+    \b
+    Examples:
+      learnloop serve
+      learnloop serve --host 0.0.0.0 --allow-host loop.example.com --otlp-port 4318
+      learnloop serve --gateway https://api.openai.com/v1
+    """
+    from learnloop.serve import GatewayOptions, Listening, ServeOptions, make_gateway
+    from learnloop.serve import serve as run
+
+    if gateway_key_env is not None and gateway is None:
+        raise click.UsageError("--gateway-key-env says whose key is sent; name the model's base URL with --gateway")
+    routes = []
+    if gateway is not None:
+        routes.append(make_gateway(GatewayOptions(upstream=gateway, key_env=gateway_key_env)))
+
+    options = ServeOptions(
+        host=host,
+        port=port,
+        otlp_port=otlp_port,
+        allow_hosts=allow_host,
+        allow_origins=allow_origin,
+    )
+    _log_to_stderr(log_level)
+
+    def tell(listening: Listening) -> None:
+        if as_json:
+            print_json("learnloop.serve/v1", urls=listening.urls)
+        else:
+            for url in listening.urls:
+                say(f"Listening on {url}")
+            if gateway is not None:
+                say(f"Agents' base URL: {listening.urls[0]}/gateway, passed on to {gateway}", error=True)
+        say("Ctrl-C stops it, letting requests end; a second one stops at once.", error=True)
+
+    run(open_workspace(ctx, create=True), options, *routes, on_ready=tell)
+
+
+def _log_to_stderr(level: str) -> None:
+    import logging
+
+    logging.basicConfig(level="WARNING", format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    for name in ("learnloop", "uvicorn"):
+        logging.getLogger(name).setLevel(level.upper())

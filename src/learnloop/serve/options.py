@@ -1,0 +1,58 @@
+"""What a server is told when it starts, and the limits that it keeps."""
+
+from __future__ import annotations
+
+import msgspec
+
+MIB = 1 << 20
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8700
+OTLP_PORT = 4318
+"""Where OpenTelemetry exporters send to unless they are told otherwise."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one request may cost."""
+
+    body_bytes: int = 8 * MIB
+    """The largest body as it arrives; a route may allow more."""
+    decoded_bytes: int = 64 * MIB
+    """The largest body after decompression."""
+    ratio: int = 100
+    """How many bytes one compressed byte may become; asked of bodies above ``MIN_RATIO_BYTES`` only."""
+    body_seconds: float = 30.0
+    """How long a body may take to arrive."""
+    header_seconds: float = 10.0
+    """How long the headers of a request may take to arrive."""
+    header_bytes: int = 64 << 10
+    """The largest headers, request line included."""
+    num_active: int = 1024
+    """How many requests are worked on at once; further ones are answered 503."""
+    num_threads: int = 8
+    """How many calls of the store run at once."""
+    num_waiting: int = 256
+    """How many calls of the store may wait for a thread; further ones are answered 503."""
+
+
+class ServeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a server listens and whom it answers."""
+
+    host: str = DEFAULT_HOST
+    """The address or name to bind."""
+    port: int = DEFAULT_PORT
+    """0: any free one."""
+    otlp_port: int | None = None
+    """A second port of the same application; None: none."""
+    allow_hosts: tuple[str, ...] = ()
+    """Further names by which clients may call this server."""
+    allow_origins: tuple[str, ...] = ()
+    """Web origins other than its own whose pages may call it, such as ``https://dash.example.com``."""
+    key_seconds: float = 1.0
+    """How often the keys are read again: how late a new or revoked key is heeded."""
+    trace_grace_seconds: float = 2.0
+    """How long a received trace must be quiet, after its root came, until its episode ends."""
+    trace_idle_seconds: float = 300.0
+    """How long a received trace without a root must be quiet until its agent counts as cut off."""
+    drain_seconds: float = 7.0
+    """How long running requests may take to end when the server stops."""
+    limits: Limits = Limits()

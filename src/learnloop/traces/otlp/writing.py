@@ -1,0 +1,206 @@
+"""Writes what came in one transaction: each span once, parts joined, scores given to what they are for.
+
+All of it is safe to repeat: a span that is there already changes nothing and a reward has the same id each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, String, delete, func, select, update
+
+from learnloop.core.records import EPISODE_TRANSITIONS, EpisodeStatus, Record, Reward, Span
+from learnloop.store import insert_records, schema
+from learnloop.store.insert import reopen_episodes
+from learnloop.store.mapping import record_columns, to_record
+from learnloop.store.words import indexed_spans, remove_words
+from learnloop.traces.otlp.mapping import Mapped
+from learnloop.traces.otlp.parts import is_root, joined
+from learnloop.traces.otlp.scores import UNRESOLVED
+from learnloop.traces.otlp.summary import TraceSummary, summary_of
+from learnloop.traces.search import words_of_span
+from learnloop.traces.steps import MODEL_OPERATIONS
+
+_CHUNK = 500
+
+
+class Written(msgspec.Struct, frozen=True):
+    """What a batch changed."""
+
+    added: list[Span]
+    """Spans that were not there."""
+    changed: list[Span]
+    """Spans of which more is known now."""
+    new_traces: dict[str, TraceSummary]
+    """Traces of which nothing was there, with all of their spans."""
+
+
+def write_mapped(
+    connection: Connection,
+    arrived: Iterable[Mapped],
+    responses: Mapping[str, Span],
+    default_agent: str,
+    moment: datetime,
+) -> Written:
+    """Writes what arrived; an episode begins to run with its first span, and runs again where it had ended.
+
+    Args:
+        connection: a transaction that holds the store's write lock.
+        arrived: what came.
+        responses: of ``find_responses``.
+        default_agent: whose the runs are that do not say it.
+        moment: now.
+    """
+    spans: dict[str, Span] = {}
+    rewards: list[Reward] = []
+    for each in arrived:
+        if each.span is not None:
+            earlier = spans.get(each.span.span_id)
+            spans[each.span.span_id] = each.span if earlier is None else joined(earlier, each.span)
+        rewards.extend(each.rewards)
+    known = {span.span_id: span for span in _stored_spans(connection, schema.spans.c.span_id, spans)}
+    added = [span for span in spans.values() if span.span_id not in known]
+    changed = [after for span in known.values() if (after := joined(span, spans[span.span_id])) != span]
+    _forget_words(connection, [known[span.span_id] for span in changed])
+    for chunk in _chunks([span.span_id for span in changed]):
+        connection.execute(delete(schema.spans).where(schema.spans.c.span_id.in_(chunk)))
+    fresh = [*added, *changed]
+    by_trace: dict[str, list[Span]] = {}
+    for span in fresh:
+        by_trace.setdefault(span.trace_id, []).append(span)
+    states = _states(connection, by_trace)
+    reopen_episodes(connection, [trace_id for trace_id, status in states.items() if not EPISODE_TRANSITIONS[status]])
+    new_traces = {
+        trace_id: summary_of(trace_id, of_trace, default_agent)
+        for trace_id, of_trace in by_trace.items()
+        if trace_id not in states
+    }
+    records: list[Record] = [summary.running(moment) for summary in new_traces.values()]
+    insert_records(connection, [*records, *fresh, *_placed(connection, rewards, spans, responses)])
+    _settle_waiting(connection, fresh)
+    return Written(added, changed, new_traces)
+
+
+def trace_spans(connection: Connection, trace_ids: Collection[str]) -> Iterator[Span]:
+    """Yields the stored spans of traces."""
+    return _stored_spans(connection, schema.spans.c.trace_id, trace_ids)
+
+
+def span_counts(connection: Connection, trace_ids: Collection[str]) -> dict[str, int]:
+    """Returns how many spans each trace has in the store."""
+    found: dict[str, int] = {}
+    column = schema.spans.c.trace_id
+    for chunk in _chunks(trace_ids):
+        query = select(column, func.count()).where(column.in_(chunk)).group_by(column)
+        found.update((row[0], row[1]) for row in connection.execute(query))
+    return found
+
+
+def _states(connection: Connection, trace_ids: Collection[str]) -> dict[str, EpisodeStatus]:
+    table = schema.episodes.c
+    found: dict[str, EpisodeStatus] = {}
+    for chunk in _chunks(trace_ids):
+        query = select(table.episode_id, table.status).where(table.episode_id.in_(chunk))
+        found.update((row[0], EpisodeStatus(row[1])) for row in connection.execute(query))
+    return found
+
+
+def _placed(
+    connection: Connection, rewards: Sequence[Reward], spans: Mapping[str, Span], responses: Mapping[str, Span]
+) -> Iterator[Reward]:
+    """Yields rewards with what they are for, as far as it is known: of a root span it is the whole episode."""
+    targets = {reward.span_id for reward in rewards if reward.span_id is not None} - spans.keys()
+    named = [target for target in targets if not target.startswith(UNRESOLVED)]
+    homes = {reward.episode_id or "" for reward in rewards if (reward.span_id or "").startswith(UNRESOLVED)}
+    of_traces = _stored_spans(connection, schema.spans.c.trace_id, homes)
+    of_batch = spans.values() if homes else ()
+    known = dict(responses) | {name: span for span in (*of_traces, *of_batch) if (name := response_name(span))}
+    known |= {span.span_id: span for span in _stored_spans(connection, schema.spans.c.span_id, named)}
+    known |= spans
+    for reward in rewards:
+        span = None if reward.span_id is None else known.get(reward.span_id)
+        if span is not None:
+            yield msgspec.structs.replace(reward, episode_id=span.trace_id, span_id=_place(span))
+        else:
+            yield reward
+
+
+def _forget_words(connection: Connection, spans: Sequence[Span]) -> None:
+    """Takes spans that change out of the index of words; writing them queues them for their new words."""
+    if spans:
+        known = indexed_spans(connection, [span.span_id for span in spans])
+        listed = [span for span in spans if span.span_id in known]
+        words = [(known[span.span_id], words_of_span(span.name, span.error, span.attributes)) for span in listed]
+        remove_words(connection, words)
+
+
+def _place(span: Span) -> str | None:
+    """Returns what a reward of ``span`` names: of the root it is one of the episode as a whole."""
+    return None if is_root(span) else span.span_id
+
+
+def response_name(span: Span) -> str | None:
+    """Returns what rewards call a span of which they know the response id only; None: it has none."""
+    response_id = span.attributes.get("response_id")
+    return f"{UNRESOLVED}{response_id}" if isinstance(response_id, str) else None
+
+
+def lone_responses(arrived: Iterable[Mapped]) -> set[str]:
+    """Returns what rewards of no known trace name."""
+    return {
+        reward.span_id
+        for each in arrived
+        for reward in each.rewards
+        if reward.span_id is not None and reward.span_id == reward.episode_id
+    }
+
+
+def find_responses(connection: Connection, names: Collection[str]) -> dict[str, Span]:
+    """Returns the spans with these response ids, wherever they are, by ``response_name``.
+
+    There is no index on it: this reads all calls of models. Only scores that come without a trace need it.
+    """
+    table = schema.spans.c
+    if connection.dialect.name == "sqlite":
+        response_id = func.json_extract(table.attributes, "$.response_id", type_=String)
+    else:
+        response_id = func.jsonb_extract_path_text(table.attributes, "response_id", type_=String)
+    found: dict[str, Span] = {}
+    for chunk in _chunks([name.removeprefix(UNRESOLVED) for name in names]):
+        chosen = table.operation.in_(MODEL_OPERATIONS) & response_id.in_(chunk)
+        for row in connection.execute(select(*record_columns(Span)).where(chosen).order_by(table.span_id)):
+            span = to_record(Span, row)
+            found.setdefault(response_name(span) or "", span)
+    return found
+
+
+def _settle_waiting(connection: Connection, spans: Sequence[Span]) -> None:
+    """Gives rewards that came before the spans that they are for to these spans."""
+    by_name = {span.span_id: span for span in spans if is_root(span)}
+    by_name |= {name: span for span in spans if (name := response_name(span)) is not None}
+    if not by_name:
+        return
+    table = schema.rewards
+    columns = (table.c.reward_id, table.c.span_id)
+    for chunk in _chunks({span.trace_id for span in spans} | by_name.keys()):
+        waits = table.c.episode_id.in_(chunk) & table.c.span_id.is_not(None)
+        for reward_id, span_id in connection.execute(select(*columns).where(waits)).all():
+            span = by_name.get(span_id)
+            if span is not None:
+                changes = {"episode_id": span.trace_id, "span_id": _place(span)}
+                connection.execute(update(table).where(table.c.reward_id == reward_id).values(**changes))
+
+
+def _stored_spans(connection: Connection, column: ColumnElement[str], keys: Collection[str]) -> Iterator[Span]:
+    for chunk in _chunks(keys):
+        query = select(*record_columns(Span)).where(column.in_(chunk))
+        for row in connection.execute(query).all():
+            yield to_record(Span, row)
+
+
+def _chunks(keys: Collection[str]) -> Iterator[list[str]]:
+    listed = list(keys)
+    for start in range(0, len(listed), _CHUNK):
+        yield listed[start : start + _CHUNK]
