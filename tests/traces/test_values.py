@@ -116,3 +116,11 @@ def _depth(value: Any) -> int:
     if isinstance(value, dict):
         return 1 + max(map(_depth, value.values()), default=0)
     return 1 + max(map(_depth, value), default=0) if isinstance(value, list) else 0
+
+
+def test_schemas_of_tools_are_kept_whole() -> None:
+    schema: dict[str, object] = {"type": "string", "enum": ["deep"]}
+    for _ in range(6):
+        schema = {"type": "object", "properties": {"inner": schema}}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
+    assert plain(tools) == tools

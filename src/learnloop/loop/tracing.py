@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, ScalarSelect, Select, Text, cast, exists, func, select, tuple_
+from sqlalchemy import Connection, ScalarSelect, Select, Text, cast, exists, func, literal, select, tuple_
 
 from learnloop.core.clock import from_micros, to_micros
 from learnloop.core.errors import NotFoundError, UsageError, one_of
@@ -74,8 +74,8 @@ class EpisodeDetail(msgspec.Struct, frozen=True, kw_only=True):
     rewards: list[Reward]
 
 
-class SpanOutline(msgspec.Struct, frozen=True, kw_only=True):
-    """A span without what was said in it."""
+class SpanOutline(msgspec.Struct, frozen=True):
+    """A span without what was said in it; positional, since there may be many."""
 
     span_id: str
     parent_id: str | None
@@ -158,22 +158,12 @@ def trace_skeleton(workspace: Workspace, episode_id: str) -> list[SpanOutline]:
     workspace.store.get(Episode, episode_id)
     table = schema.spans.c
     columns = [table[name] for name in SpanOutline.__struct_fields__]
-    query = select(*columns).where(table.episode_id == episode_id)
+    query = select(*columns).where(table.episode_id == episode_id).order_by(table.started_at, table.span_id)
     rows = workspace.store.read(lambda connection: connection.execute(query).all())
-    spans = [
-        SpanOutline(
-            span_id=row[0],
-            parent_id=row[1],
-            operation=row[2],
-            name=row[3],
-            status=_STATUSES[row[4]],
-            error=row[5],
-            started_at=row[6],
-            ended_at=row[7],
-        )
-        for row in rows
+    return [
+        SpanOutline(span_id, parent_id, operation, name, _STATUSES[status], error, started_at, ended_at)
+        for span_id, parent_id, operation, name, status, error, started_at, ended_at in rows
     ]
-    return sorted(spans, key=lambda span: (span.started_at, span.span_id))
 
 
 def token_usage(workspace: Workspace, episode_id: str) -> dict[str, Json]:
@@ -280,9 +270,8 @@ def own_reward(episode_id: Any) -> ScalarSelect[Any]:
 
 
 def _episodes(narrowed: EpisodeFilter, where: Mapping[str, str | None]) -> Select[Any]:
-    """Returns the query of the episodes that are meant, with the reward of each."""
+    """Returns the query of the ids of the episodes that are meant."""
     columns = schema.episodes.c
-    reward = own_reward(columns.episode_id)
     given = {**where, "source": narrowed.source}
     conditions = [columns[name] == value for name, value in given.items() if value is not None]
     if narrowed.since is not None:
@@ -290,25 +279,28 @@ def _episodes(narrowed: EpisodeFilter, where: Mapping[str, str | None]) -> Selec
     if narrowed.until is not None:
         conditions.append(columns.started_at < narrowed.until)
     if narrowed.reward_below is not None:
-        conditions.append(reward < narrowed.reward_below)
+        conditions.append(own_reward(columns.episode_id) < narrowed.reward_below)
     if narrowed.reward_above is not None:
-        conditions.append(reward > narrowed.reward_above)
-    return select(*record_columns(Episode), reward.label("reward")).where(*conditions)
+        conditions.append(own_reward(columns.episode_id) > narrowed.reward_above)
+    return select(columns.episode_id).where(*conditions)
 
 
 def _found(
     connection: Connection, query: Select[Any], terms: Sequence[Term] | None
 ) -> list[tuple[Episode, float | None, int]]:
     """Returns each episode with its reward and the number of the span that was searched for, 0 where none was."""
+    number: Any = literal(0)
     if terms:
         found, numbers = matches(connection.dialect.name, terms), schema.search_episodes.c
-        query = query.add_columns(found.c.search_id).join(
-            schema.search_episodes, numbers.episode_id == schema.episodes.c.episode_id
-        )
+        number = found.c.search_id
+        query = query.join(schema.search_episodes, numbers.episode_id == schema.episodes.c.episode_id)
         query = query.join(found, found.c.number == numbers.number)
-    width = len(record_columns(Episode))
-    rows = connection.execute(query).all()
-    return [(to_record(Episode, row[:width]), row[width], row[-1] if terms else 0) for row in rows]
+    page = query.add_columns(number.label("search_id")).subquery("page")
+    columns = schema.episodes.c
+    whole = select(*record_columns(Episode), own_reward(columns.episode_id), page.c.search_id)  # of the page alone
+    whole = whole.join(page, page.c.episode_id == columns.episode_id)
+    whole = whole.order_by(columns.started_at.desc(), columns.episode_id.desc())
+    return [(to_record(Episode, row[:-2]), row[-2], row[-1]) for row in connection.execute(whole)]
 
 
 def _with_snippets(

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 BUSY_TIMEOUT_MS = 1_000
 """How long SQLite itself waits for a lock; the writer tries again after it."""
 _WAL_PAGES = 4_000
+_CACHE_KIB = 16_384
+"""Pages that the writer keeps: the indexes of a large store are written all over."""
 _CONNECT_SECONDS = 5
 _LOCK_TIMEOUT_MS = 5_000
 _CHECKPOINT_TRIES = 5
@@ -155,6 +157,7 @@ def _prepare_sqlite_writer(connection: sqlite3.Connection, record: object) -> No
     if mode not in ("wal", "memory"):
         raise StoreError(f"SQLite cannot keep a write-ahead log here (it answers {mode!r}); use a local disk")
     cursor.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
+    cursor.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
     cursor.execute("PRAGMA secure_delete = ON")  # what is removed or redacted is overwritten
     cursor.close()
 

@@ -78,7 +78,8 @@ def reset_words(connection: Connection) -> None:
     if connection.dialect.name == "sqlite":
         options = "content = '', columnsize = 0, tokenize = 'ascii'"  # what is given is letters and digits already
         connection.exec_driver_sql(f"CREATE VIRTUAL TABLE {_TABLE} USING fts5 (words, {options})")
-        connection.exec_driver_sql(f"INSERT INTO {_TABLE} ({_TABLE}, rank) VALUES ('automerge', 8)")  # fewer merges
+        fewer_merges = "('automerge', 16), ('crisismerge', 32)"
+        connection.exec_driver_sql(f"INSERT INTO {_TABLE} ({_TABLE}, rank) VALUES {fewer_merges}")
     else:
         connection.exec_driver_sql(f"CREATE TABLE {_TABLE} (search_id bigint PRIMARY KEY, words tsvector NOT NULL)")
         connection.exec_driver_sql(f"CREATE INDEX ix_{_TABLE} ON {_TABLE} USING gin (words)")
@@ -105,6 +106,7 @@ def unindexed_spans(connection: Connection, episode_ids: Collection[str], limit:
         select(spans.span_id, spans.episode_id, spans.name, spans.error, spans.attributes)
         .select_from(schema.spans.outerjoin(schema.search_spans, known.span_id == spans.span_id))
         .where(spans.episode_id.in_(episode_ids), known.search_id.is_(None))
+        .order_by(spans.episode_id)
         .limit(limit)
     )
     return connection.execute(query).all()
@@ -120,6 +122,7 @@ def add_words(connection: Connection, documents: Sequence[Document]) -> None:
         following[document.episode_id] += 1
         listed.append((search_id, document.span_id))
         rows.append((search_id, _encoded(connection, document.words)))
+    rows.sort()  # FTS5 closes a part of its index at each number that is lower than the one before
     if connection.dialect.name == "sqlite":
         insert_values(connection, "INSERT INTO search_spans (search_id, span_id) VALUES {rows}", listed)
         insert_values(connection, f"INSERT INTO {_TABLE} (rowid, words) VALUES {{rows}}", rows)

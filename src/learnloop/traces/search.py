@@ -36,11 +36,11 @@ MAX_WORD = 64
 """Characters of a word; the rest of a longer one is not looked at."""
 MAX_TERMS = 32
 """Of a query; further ones are not looked at."""
-_SPANS = 200
+_SPANS = 500
 """Spans that are indexed at once."""
-_EPISODES = 100
+_EPISODES = 200
 _MAX_DEPTH = 100
-_SECONDS = 0.05
+_SECONDS = 0.08
 """How long the store is held at a time."""
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _SPACED = bytes(code if chr(code).isalnum() and code < 128 else 32 for code in range(256))
@@ -148,9 +148,9 @@ def _add_texts(value: Any, texts: list[str], left: int, depth: int) -> int:
     if isinstance(value, str):
         texts.append(value)
         return left - len(value)
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         items: Iterable[Any] = value.values() if "role" not in value else _said(value)
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, list):
         items = value
     else:
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -163,14 +163,15 @@ def _add_texts(value: Any, texts: list[str], left: int, depth: int) -> int:
     return left
 
 
-def _said(message: Mapping[str, Any]) -> list[Any]:
+def _said(message: dict[str, Any]) -> list[Any]:
     """Returns what is said in a message: not its role, nor of which types its parts are."""
-    parts = message.get("parts")
-    if not isinstance(parts, list):
-        return list(message.values())
     found = [item for name, item in message.items() if name not in ("role", "parts")]
-    for part in parts:
-        found.extend((item for name, item in part.items() if name != "type") if isinstance(part, Mapping) else [part])
+    parts = message.get("parts")
+    for part in parts if isinstance(parts, list) else [parts]:
+        if isinstance(part, dict):
+            found.extend(item for name, item in part.items() if name != "type")
+        else:
+            found.append(part)
     return found
 
 

@@ -8,14 +8,15 @@ import numbers
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-MAX_TEXT = 65_536
+MAX_TEXT = 262_144
 """Characters of one text; the rest is cut and the cut is said."""
 MAX_ITEMS = 1_000
 """Items of one collection."""
-MAX_DEPTH = 8
-MAX_NODES = 10_000
+MAX_DEPTH = 32
+"""Of lists and objects in each other: schemas of tools and their arguments are often ten deep."""
+MAX_NODES = 50_000
 """Values in all."""
-MAX_CHARACTERS = 262_144
+MAX_CHARACTERS = 1_048_576
 """Characters in all."""
 
 _MAX_KEY = 256

@@ -12,6 +12,9 @@ import anthropic
 import openai
 import pydantic
 import pytest
+from openai._base_client import SyncAPIClient
+from openai.resources.chat import Chat
+from openai.resources.chat.chat import ChatWithRawResponse
 
 from learnloop.core.errors import ConflictError, UsageError
 from learnloop.core.records import Episode, EpisodeStatus, Span, SpanStatus
@@ -384,3 +387,45 @@ def test_a_client_is_wrapped_once(client: openai.OpenAI, recorder: Recorder) -> 
 def test_what_is_no_client_is_refused(recorder: Recorder, what: Any) -> None:
     with pytest.raises(UsageError):
         wrap(recorder, what)
+
+
+class OtherClient(SyncAPIClient):
+    """As the clients of OpenAI's kin that make their resources when they are made (Groq's, say)."""
+
+    def __init__(self, server: LoopbackServer) -> None:
+        super().__init__(version="1", base_url=server.url, max_retries=0, timeout=5, _strict_response_validation=False)
+        self.chat = Chat(self)
+        self.with_raw_response = OtherClientWithRawResponse(self)
+
+
+class OtherClientWithRawResponse:
+    def __init__(self, client: OtherClient) -> None:
+        self.chat = ChatWithRawResponse(client.chat)
+
+
+def test_clients_that_hold_their_resources(server: LoopbackServer, sink: Sink, recorder: Recorder) -> None:
+    plain = OtherClient(server)
+    server.clients.append(plain)
+    wrapped = wrap(recorder, plain)
+    with recorder.episode():
+        wrapped.chat.completions.create(model="m", messages=HI)
+        wrapped.with_raw_response.chat.completions.create(model="m", messages=HI)
+        plain.with_raw_response.chat.completions.create(model="m", messages=HI)
+    assert [said(each) for each in calls(sink)] == ["echo: hi there"] * 2
+
+
+class Fixed:
+    __slots__ = ()
+
+    def create(self, **given: Any) -> Any:
+        return {}
+
+    @property
+    def messages(self) -> Any:
+        return self
+
+
+@pytest.mark.parametrize("client", [SimpleNamespace(messages=Fixed()), Fixed()])
+def test_what_takes_no_attributes_is_told_so(recorder: Recorder, client: Any) -> None:
+    with pytest.raises(UsageError, match="takes no attributes"):
+        wrap(recorder, client)

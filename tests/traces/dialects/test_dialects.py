@@ -71,7 +71,7 @@ def test_thinking_and_tools_of_claude_in_pieces() -> None:
     assert said["parts"][0] == {"type": "reasoning", "content": "let me"}
     assert [(part["id"], part["arguments"]) for part in tool_calls_of(said)] == [("t", {"a": 2})]
     assert answer.attributes["usage"] == {
-        "input_tokens": 30, "output_tokens": 9, "cached_input_tokens": 20, "cache_write_tokens": 7,
+        "input_tokens": 30, "output_tokens": 9, "cached_input_tokens": 20, "cache_write_input_tokens": 7,
     }  # fmt: skip
 
 

@@ -36,6 +36,7 @@ METHODS: Mapping[str, str] = {
 
 _RAW_HEADER = "x-stainless-raw-response"
 _MAKES_CLIENT = ("with_options", "copy")
+_VIEWS = ("with_raw_response", "with_streaming_response")
 _MARK = "__learnloop_wrapped__"
 
 
@@ -57,16 +58,28 @@ def wrap(recorder: Recorder, client: C, *, content: bool = True) -> C:
         copied: Any = copy.copy(client)
     except Exception as error:  # the client's own __copy__ may raise anything
         raise UsageError(f"{client!r} cannot be copied ({error}); wrap the client of the model itself") from error
-    if _sends_by_post(client):
-        if getattr(copied.post, _MARK, False):
-            raise ConflictError(f"this {type(client).__name__} is wrapped already; its calls are recorded")
-        _replace_post(recorder, client, copied, content)
-    elif not _replace_methods(recorder, client, copied, content):
+    try:
+        is_client = _replace(recorder, client, copied, content)
+    except (AttributeError, TypeError) as error:
+        raise UsageError(
+            f"{type(client).__name__} takes no attributes ({error}); record its calls with loop.span(model, 'chat')"
+        ) from error
+    if not is_client:
         raise UsageError(
             f"{type(client).__name__} is no client of a model: it has none of {one_of(METHODS)}; give a client of "
             "OpenAI, Anthropic or one with such methods"
         )
     return copied  # type: ignore[no-any-return]
+
+
+def _replace(recorder: Recorder, client: Any, copied: Any, content: bool) -> bool:
+    """Replaces on the copy what the requests go through; returns whether there is such a thing."""
+    if not _sends_by_post(client):
+        return _replace_methods(recorder, client, copied, content)
+    if getattr(copied.post, _MARK, False):
+        raise ConflictError(f"this {type(client).__name__} is wrapped already; its calls are recorded")
+    _replace_post(recorder, client, copied, content)
+    return True
 
 
 def _sends_by_post(client: object) -> bool:
@@ -84,6 +97,9 @@ def _replace_post(recorder: Recorder, client: Any, copied: Any, content: bool) -
             del copied.__dict__[name]  # it holds the other client's post; it is made again when it is asked for
         elif getattr(value, "_client", None) is client:
             copied.__dict__[name] = type(value)(copied)
+    for name in _VIEWS:
+        if name in vars(copied):  # it leads to the resources of the client that it was made for
+            copied.__dict__[name] = type(copied.__dict__[name])(copied)
     for name in _MAKES_CLIENT:
         make = getattr(client, name, None)
         if callable(make):

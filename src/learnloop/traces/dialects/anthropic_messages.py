@@ -89,6 +89,6 @@ def _usage(usage: Mapping[str, Any]) -> dict[str, int]:
         "input_tokens": None if fresh is None else fresh + (read or 0) + (written or 0),
         "output_tokens": integer(usage.get("output_tokens")),
         "cached_input_tokens": read,
-        "cache_write_tokens": written,
+        "cache_write_input_tokens": written,
     }
     return {name: count for name, count in counts.items() if count is not None}
