@@ -137,7 +137,7 @@ def response(answer: Answer, body: JSON, number: int) -> JSON:
         "output": items,
         "usage": {
             "input_tokens": prompt,
-            "input_tokens_details": {"cached_tokens": 0, "cache_write_input_tokens": 0},
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
             "output_tokens": completion,
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": prompt + completion,
