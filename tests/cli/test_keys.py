@@ -26,6 +26,7 @@ Call = Callable[..., Outcome]
 
 @pytest.fixture
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
+    monkeypatch.chdir(tmp_path)  # where init would write its settings
     monkeypatch.setenv("LEARNLOOP_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("LEARNLOOP_DATABASE", raising=False)
 

@@ -210,9 +210,10 @@ def _cut(text: str, indent: int = 0) -> str:
 def _say_tree(tree: Iterable[tuple[int, Span | SpanOutline]], usage: Mapping[str, Json]) -> None:
     for depth, span in tree:
         milliseconds = (span.ended_at - span.started_at).total_seconds() * 1000
+        lasted = f"{milliseconds:.1f} ms" if milliseconds else "-"
         error = f"  {span.error or 'failed'}" if span.status.value == "error" else ""
         tokens = _tokens(usage.get(span.span_id, {}))
-        say(f"{'  ' * depth}{span.operation} {span.name}  {milliseconds:.1f} ms{tokens}{error}")
+        say(f"{'  ' * depth}{span.operation} {span.name}  {lasted}{tokens}{error}")
 
 
 def _tokens(usage: Json) -> str:
@@ -239,7 +240,8 @@ def _say_detail(detail: EpisodeDetail, usage: Mapping[str, Json]) -> None:
 
 def _say_steps(steps: Iterable[Step]) -> None:
     for number, step in enumerate(steps, start=1):
-        say(_cut(f"{number}. {step.model or 'tool'}  {step.error or ''}".rstrip()))
+        who = step.model or ("model" if step.messages or step.output else "tool")
+        say(_cut(f"{number}. {who}  {step.error or ''}".rstrip()))
         for line in _step_lines(step):
             say("   " + _cut(line, indent=3))
 

@@ -36,7 +36,7 @@ class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True):
     reward: float | None
     """The sum of its own reward parts; None: not known."""
     duration_seconds: float | None
-    """None while it runs."""
+    """None while it runs, and where its times are not known."""
     snippet: Snippet | None = None
     """Where what was searched for was found first."""
 
@@ -328,7 +328,7 @@ def _read_cursor(cursor: str) -> tuple[datetime, str]:
 
 
 def _row(episode: Episode, reward: float | None, _: int, found: Snippet | None = None) -> EpisodeRow:
-    ended = episode.ended_at
+    ended = None if episode.metadata.get("time_unknown") is True else episode.ended_at
     return EpisodeRow(
         episode=episode,
         reward=reward,
