@@ -122,7 +122,11 @@ def test_a_piped_import_says_only_what_there_is_to_say(tmp_path: Path, environme
         [*LEARNLOOP, "traces", "import", str(file)], capture_output=True, env=environment, text=True, check=True
     )
     assert done.stderr == ""
-    assert done.stdout == "goal: 1 lines, 1 episodes, 1 rewards, 1 spans; 3 records are new\n"
+    assert done.stdout.splitlines() == [
+        "goal: 1 lines, 1 episodes, 1 rewards, 1 spans; 3 records are new",
+        "1 steps; 1 of 1 episodes have an outcome",
+        "1 groups of attempts, 0 with several: 0 mixed, 0 without signal, 0 unknown",
+    ]
 
 
 def test_damaged_gzip_is_exit_2(

@@ -28,7 +28,7 @@ from learnloop.algorithms import A2C, A2CConfig
 
 
 class KindConfig(A2CConfig, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="kind"):
-    learning_rate: float = 0.01
+    learning_rate: float = 0.003
 
 
 class Kind(A2C):

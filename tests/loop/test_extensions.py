@@ -101,7 +101,7 @@ def test_an_environment_and_its_encoder_by_name(tmp_path: Path) -> None:
     ll.register("environment", "pole", "CartPole-v1")
     assert check_env("echo") == []
     assert check_env("pole") == []
-    run = ll.train("a2c", env="echo", steps=4_000, seeds=2, options={"learning_rate": 0.01}, home=tmp_path)
+    run = ll.train("a2c", env="echo", steps=4_000, seeds=2, options={"learning_rate": 0.003}, home=tmp_path)
     assert run.evaluate(20).means == [1.0, 1.0]
     assert run.record.options.env == "plugin/echo"
     policy = run.best.policy

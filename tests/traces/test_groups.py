@@ -62,5 +62,7 @@ def test_an_outcome_is_the_last_of_each_part_and_no_metric(store: Store) -> None
     second = attempt(store, "t", 1.0)
     store.write([reward(second, 0.25, "length", 0.0)])
     assert count_groups(store).num_without_signal == 1
+    store.write([reward(second, None)])
+    assert count_groups(store).num_without_signal == 1, "what could not be computed changes nothing"
     store.write([reward(second, 1.0, "cost", -0.5)])
     assert count_groups(store).num_mixed == 1

@@ -64,7 +64,7 @@ async def get_info(request: Request) -> Response:
         Info(
             version=__version__,
             schema_revision=service.workspace.store.revision,
-            capabilities=[group.name for group in request.app.groups],
+            capabilities=[group.name for group in request.app.groups if group.routes],
             scopes=None if key is None else [ApiScope(scope) for scope in key.scopes],
         )
     )

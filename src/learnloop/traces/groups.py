@@ -33,13 +33,13 @@ class GroupReport(msgspec.Struct, frozen=True, kw_only=True):
 def count_groups(store: Store, agents: Collection[str] | None = None) -> GroupReport:
     """Returns the groups of ``agents`` in a store; of all agents where None.
 
-    The outcome of an attempt is the weighted sum of its own reward parts, the last one of each name.
+    The outcome of an attempt is the weighted sum of its own reward parts, the last known one of each name.
     """
     episodes, rewards = schema.episodes.c, schema.rewards.c
     own = rewards.span_id.is_(None) & rewards.decision_id.is_(None) & rewards.episode_id.is_not(None)
     place = func.row_number().over(partition_by=(rewards.episode_id, rewards.name), order_by=rewards.sequence.desc())
     parts = select(rewards.episode_id, (rewards.value * rewards.weight).label("part"), place.label("place"))
-    latest = parts.where(own & (rewards.weight != 0)).subquery()
+    latest = parts.where(own & (rewards.weight != 0) & rewards.value.is_not(None)).subquery()
     outcome = (
         select(latest.c.episode_id, func.sum(latest.c.part).label("outcome"))
         .where(latest.c.place == 1)
