@@ -465,6 +465,14 @@ def _settled(store: Store) -> dict[str, Any]:
     }
 
 
+def test_content_that_comes_with_a_span_sent_again_is_kept(reference: dict[str, Any]) -> None:
+    items = [*(spans_of(raw) for raw in POOL), *(logs_of(raw) for raw in LOGS)]
+    with Store.open("sqlite:///:memory:") as store, Assembler(store, FAST) as assembler:
+        for request in ([0], [1, 2], [3, 4, 5], [6, 8], [9], [7, 1]):
+            send(assembler, [each for index in request for each in items[index]])
+        assert _settled(store) == reference
+
+
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_order_and_split_gives_the_same_records(data: st.DataObject, reference: dict[str, Any]) -> None:

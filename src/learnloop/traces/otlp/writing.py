@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import reduce
 
 import msgspec
 from sqlalchemy import ColumnElement, Connection, String, delete, func, select, update
@@ -53,16 +54,17 @@ def write_mapped(
         default_agent: whose the runs are that do not say it.
         moment: now.
     """
-    spans: dict[str, Span] = {}
+    parts: dict[str, list[Span]] = {}
     rewards: list[Reward] = []
     for each in arrived:
         if each.span is not None:
-            earlier = spans.get(each.span.span_id)
-            spans[each.span.span_id] = each.span if earlier is None else joined(earlier, each.span)
+            parts.setdefault(each.span.span_id, []).append(each.span)
         rewards.extend(each.rewards)
+    spans = {span_id: reduce(joined, each) for span_id, each in parts.items()}
     known = {span.span_id: span for span in _stored_spans(connection, schema.spans.c.span_id, spans)}
     added = [span for span in spans.values() if span.span_id not in known]
-    changed = [after for span in known.values() if (after := joined(span, spans[span.span_id])) != span]
+    # Part by part: one that was joined with a span sent again would be taken for that span, which is there already.
+    changed = [after for span in known.values() if (after := reduce(joined, parts[span.span_id], span)) != span]
     _forget_words(connection, [known[span.span_id] for span in changed])
     for chunk in _chunks([span.span_id for span in changed]):
         connection.execute(delete(schema.spans).where(schema.spans.c.span_id.in_(chunk)))
