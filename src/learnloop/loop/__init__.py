@@ -1,9 +1,30 @@
-"""The facade: what a user imports, and what the server and the command line call."""
+"""The facade: what a user imports, and what the server and the command line call.
 
-from learnloop.loop.episode import OpenEpisode
-from learnloop.loop.proving import ProofResult, evaluate, register_proven
-from learnloop.loop.session import Loop, LoopCounters
-from learnloop.loop.workspace import Settings, Workspace, find_settings
+Names are imported when they are first used: a command that reads traces does not wait for what learns.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from learnloop.loop.episode import OpenEpisode
+    from learnloop.loop.proving import ProofResult, evaluate, register_proven
+    from learnloop.loop.session import Loop, LoopCounters
+    from learnloop.loop.workspace import Settings, Workspace, find_settings
+
+_HOMES = {
+    "Loop": "session",
+    "LoopCounters": "session",
+    "OpenEpisode": "episode",
+    "ProofResult": "proving",
+    "Settings": "workspace",
+    "Workspace": "workspace",
+    "evaluate": "proving",
+    "find_settings": "workspace",
+    "register_proven": "proving",
+}
 
 __all__ = [
     "Loop",
@@ -16,3 +37,11 @@ __all__ = [
     "find_settings",
     "register_proven",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"learnloop.loop.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -7,9 +7,10 @@ import secrets
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import msgspec
 from sqlalchemy import URL, make_url
@@ -17,10 +18,12 @@ from sqlalchemy.exc import ArgumentError
 
 from learnloop.core.errors import NotFoundError, StoreReadOnlyError, UsageError, one_of
 from learnloop.core.ids import new_id
-from learnloop.registry import Registry
 from learnloop.store import Store
 from learnloop.store.failures import from_disk
 from learnloop.traces.redaction import RedactionSettings, Redactor
+
+if TYPE_CHECKING:
+    from learnloop.registry import Registry
 
 SETTINGS_FILE = "learnloop.toml"
 HOME_FOLDER = ".learnloop"
@@ -182,7 +185,13 @@ class Workspace:
             queue_size=queue_size,
             transform=None if redactor.is_off else redactor,
         )
-        self.registry = Registry(self.store, self.settings.home / "policies")
+
+    @cached_property
+    def registry(self) -> Registry:
+        """The registered policies; imported when it is first used, so that reading traces does not wait for numpy."""
+        from learnloop.registry import Registry
+
+        return Registry(self.store, self.settings.home / "policies")
 
     def redactor(self, patterns: Mapping[str, str] | None = None) -> Redactor:
         """Returns what takes secrets out of records, as the settings say.
