@@ -90,13 +90,19 @@ class ContentIds:
 
     def __init__(self, format_name: str) -> None:
         self.format_name = format_name
-        self._seen: Counter[str] = Counter()
+        self._seen: set[int] = set()
+        """The first 8 bytes of each digest: a file may have millions of lines."""
+        self._repeats: Counter[int] = Counter()
 
     def for_line(self, line: Line) -> str:
         """Returns an id of ``line`` and of how often the same line came before it."""
-        digest = hashlib.sha256(msgspec.json.encode(line, order="sorted")).hexdigest()
-        self._seen[digest] += 1
-        return self.derive(digest, str(self._seen[digest]))
+        digest = hashlib.sha256(msgspec.json.encode(line, order="sorted"))
+        mark = int.from_bytes(digest.digest()[:8])
+        if mark in self._seen:
+            self._repeats[mark] += 1
+        else:
+            self._seen.add(mark)
+        return self.derive(digest.hexdigest(), str(self._repeats[mark] + 1 if mark in self._repeats else 1))
 
     def derive(self, *parts: str) -> str:
         """Returns an id of ``parts``, the same at each import."""

@@ -59,7 +59,8 @@ class GoalReader:
     def __init__(self, source: Source) -> None:
         self._agent_id = source.agent_id
         self._ids = ContentIds("goal")
-        self._attempts: Counter[str] = Counter()
+        self._attempts: Counter[int] = Counter()
+        """By the hash of the goal: a file may have millions of goals."""
         self._open: _OpenEpisode | None = None
 
     def read(self, line: Line) -> list[Record]:
@@ -72,9 +73,9 @@ class GoalReader:
         if self._open is None or self._open.goal != step.goal:
             records += self.finish()
             self._open = _OpenEpisode(
-                self._ids.derive("episode", line_id), step.goal, self._attempts[step.goal], started_at
+                self._ids.derive("episode", line_id), step.goal, self._attempts[hash(step.goal)], started_at
             )
-            self._attempts[step.goal] += 1
+            self._attempts[hash(step.goal)] += 1
         self._open.ended_at = max(self._open.ended_at, ended_at)
         return [*records, *self._step_records(self._open, line_id, step, started_at, ended_at)]
 
