@@ -8,54 +8,25 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import click
 import numpy as np
 import pytest
 
 from learnloop.algorithms import BanditTrainer, build_config
-from learnloop.cli.main import COMMANDS, cli, run
+from learnloop.cli.main import COMMANDS, cli
 from learnloop.core.protocols import PolicyArtifact, Sample
 from learnloop.core.records import Verdict
 from learnloop.demo.packing import SECONDS_PRICE
 from learnloop.evaluation import OutcomeTable, verify_learning
 from learnloop.loop import Loop, Workspace, find_settings, register_proven
 from learnloop.registry import Proof
+from tests.cli.calling import Call
 from tests.signals import heed_interrupts
 
 ACTIONS = ["left", "right"]
 GOAL = {"timestamp": "2026-01-01T10:00:01Z", "goal": "g", "action": "ls", "result": {"success": True}}
-
-
-class Outcome(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-Call = Callable[..., Outcome]
-
-
-@pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
-    """Runs a command line in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("LEARNLOOP_HOME", raising=False)
-    monkeypatch.delenv("LEARNLOOP_DATABASE", raising=False)
-
-    def called(*arguments: str) -> Outcome:
-        capfd.readouterr()
-        code = run(list(arguments))
-        captured = capfd.readouterr()
-        return Outcome(code, captured.out, captured.err)
-
-    return called
 
 
 def register_version(workspace: Workspace, seed: int) -> None:

@@ -3,40 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import pytest
-
-from learnloop.cli.main import run
-
-
-class Outcome(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-Call = Callable[..., Outcome]
-
-
-@pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
-    monkeypatch.chdir(tmp_path)  # where init would write its settings
-    monkeypatch.setenv("LEARNLOOP_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("LEARNLOOP_DATABASE", raising=False)
-
-    def called(*arguments: str) -> Outcome:
-        capfd.readouterr()
-        code = run(list(arguments))
-        captured = capfd.readouterr()
-        return Outcome(code, captured.out, captured.err)
-
-    return called
+from tests.cli.calling import Call
 
 
 def test_create_list_and_revoke(call: Call, tmp_path: Path) -> None:
@@ -57,7 +26,7 @@ def test_create_list_and_revoke(call: Call, tmp_path: Path) -> None:
     assert "collector" in text
     assert "valid" in text
     assert "revoked" in text
-    stored = b"".join(path.read_bytes() for path in (tmp_path / "home").rglob("*") if path.is_file())
+    stored = b"".join(path.read_bytes() for path in (tmp_path / ".learnloop").rglob("*") if path.is_file())
     assert secret.encode() not in stored
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from learnloop.cli.main import run
+from tests.cli.calling import Call
 
 MODULE = "tests.testing.my_algorithms"
 SETTINGS = ("n_steps=8", "learning_rate=lin_0.01", "net_arch=[32]", "use_rms_prop=false")
@@ -16,19 +15,12 @@ FAST = [word for setting in SETTINGS for word in ("--set", setting)]
 
 
 @pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Any:
-    """Runs ``learnloop probe`` in an empty folder; returns the exit code, standard output and standard error."""
-    monkeypatch.chdir(tmp_path)
-
-    def called(*arguments: str) -> tuple[int, str, str]:
-        capfd.readouterr()
-        code = run(["probe", *arguments])
-        return code, *capfd.readouterr()
-
-    return called
+def call(call: Call) -> Call:
+    """Runs ``learnloop probe`` in an empty folder."""
+    return lambda *arguments: call("probe", *arguments)
 
 
-def test_one_that_passes(call: Any) -> None:
+def test_one_that_passes(call: Call) -> None:
     code, out, err = call("a2c", "--probe", "P4", "--steps", "4000")
     assert (code, err) == (0, "")
     head, row, last = out.splitlines()
@@ -38,7 +30,7 @@ def test_one_that_passes(call: Any) -> None:
     assert last == "a2c passes 1 probes, as actor-critic"
 
 
-def test_one_that_fails(call: Any) -> None:
+def test_one_that_fails(call: Call) -> None:
     code, out, err = call(f"{MODULE}:Inverted", "--probe", "P1", "--probe", "P4", "--steps", "3000", *FAST)
     assert code == 7
     assert "failed" in out
@@ -46,7 +38,7 @@ def test_one_that_fails(call: Any) -> None:
     assert "fails 2 of 2 probes: P1, P4" in err
 
 
-def test_json(call: Any) -> None:
+def test_json(call: Call) -> None:
     code, out, err = call(f"{MODULE}:Mine", "--probe", "P4", "--steps", "3000", "--seed", "1", "--json", *FAST)
     assert (code, err) == (0, "")
     found = json.loads(out)
@@ -58,7 +50,7 @@ def test_json(call: Any) -> None:
     assert (code, json.loads(out)["failed"]) == (7, ["P4"])
 
 
-def test_a_module_in_this_folder(call: Any, tmp_path: Path) -> None:
+def test_a_module_in_this_folder(call: Call, tmp_path: Path) -> None:
     (tmp_path / "my_own_probe_module.py").write_text(f"from {MODULE} import make\n")
     assert call("my_own_probe_module:make", "--probe", "P4", "--steps", "3000")[0] == 0
 
@@ -83,14 +75,14 @@ def test_a_module_in_this_folder(call: Any, tmp_path: Path) -> None:
         ((), 2, "MODULE:ALGORITHM"),
     ],
 )
-def test_errors(call: Any, arguments: tuple[str, ...], code: int, message: str) -> None:
+def test_errors(call: Call, arguments: tuple[str, ...], code: int, message: str) -> None:
     found, out, err = call(*arguments)
     assert (found, out) == (code, "")
     assert message in err
 
 
 @pytest.mark.parametrize("body", ["raise RuntimeError('at import')", "x ="])
-def test_a_module_that_cannot_be_imported(call: Any, tmp_path: Path, body: str) -> None:
+def test_a_module_that_cannot_be_imported(call: Call, tmp_path: Path, body: str) -> None:
     name = f"my_broken_probe_module_{len(body)}"
     (tmp_path / f"{name}.py").write_text(body)
     code, out, err = call(f"{name}:Mine")

@@ -10,48 +10,24 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
-from learnloop.cli.main import run
 from learnloop.core.records import Episode, EpisodeStatus, SpanStatus
 from learnloop.loop import Loop, Workspace, find_settings
 from learnloop.testing.contracts.store_examples import T0, episode, reward, span
+from tests.cli.calling import Call
 from tests.signals import heed_interrupts
 
 GOAL = {"timestamp": "2026-01-01T10:00:01Z", "goal": "g", "action": "ls", "result": {"success": True}}
 EVIL = "line\nbreak \x1b[31mred\x1b[0m \u202e"
 
 
-class Outcome(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-Call = Callable[..., Outcome]
-
-
 @pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
-    """Runs a command line about traces in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("LEARNLOOP_HOME", raising=False)
-    monkeypatch.delenv("LEARNLOOP_DATABASE", raising=False)
-
-    def called(*arguments: str) -> Outcome:
-        capfd.readouterr()
-        code = run(["traces", *arguments])
-        captured = capfd.readouterr()
-        return Outcome(code, captured.out, captured.err)
-
-    return called
+def call(call: Call) -> Call:
+    """Runs a command about traces in an empty folder."""
+    return lambda *arguments: call("traces", *arguments)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import functools
 import inspect
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
-from typing import Any
+from typing import Any, Self
 
 from learnloop.traces.clients.calls import ModelCall
 
@@ -46,38 +46,45 @@ def _outside(stream: Any, call: ModelCall) -> Any:
     return stream
 
 
+class _Reading:
+    """Ends a call when its stream has been read, with what broke it; one that is left is not complete."""
+
+    def __init__(self, call: ModelCall) -> None:
+        self._call = call
+        self._is_complete = False
+
+    def complete(self) -> None:
+        """Notes that the stream came to its end."""
+        self._is_complete = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        broken = None if isinstance(error, GeneratorExit) else error
+        self._call.end_stream(broken, is_complete=self._is_complete)
+
+
 def _each(inner: Iterator[Any], call: ModelCall) -> Iterator[Any]:
-    is_complete, broken = False, None
     try:
-        for chunk in inner:
-            call.chunk(chunk)
-            yield chunk
-        is_complete = True
-    except GeneratorExit:
-        raise
-    except BaseException as error:
-        broken = error
-        raise
+        with _Reading(call) as reading:
+            for chunk in inner:
+                call.chunk(chunk)
+                yield chunk
+            reading.complete()
     finally:
-        call.end_stream(broken, is_complete=is_complete)
         if isinstance(inner, Generator):
             inner.close()
 
 
 async def _each_async(inner: AsyncIterator[Any], call: ModelCall) -> AsyncIterator[Any]:
-    is_complete, broken = False, None
     try:
-        async for chunk in inner:
-            call.chunk(chunk)
-            yield chunk
-        is_complete = True
-    except GeneratorExit:
-        raise
-    except BaseException as error:
-        broken = error
-        raise
+        with _Reading(call) as reading:
+            async for chunk in inner:
+                call.chunk(chunk)
+                yield chunk
+            reading.complete()
     finally:
-        call.end_stream(broken, is_complete=is_complete)
         if isinstance(inner, AsyncGenerator):
             await inner.aclose()
 
