@@ -190,7 +190,9 @@ class Reward(Record, frozen=True, kw_only=True):
     weight: float = 1.0
     """The learned reward is value x weight."""
     source: str = "user"
-    """Who gave it: ``user``, a reward function, an import."""
+    """What gave it: ``user``, ``label``, a reward function, an import."""
+    author: str | None = None
+    """The person who gave it; None: no person did, or it is not known which."""
     reason: str | None = None
     """Why ``value`` is None, or what the scorer has to say."""
     created_at: datetime
@@ -285,16 +287,72 @@ class Transition(Record, frozen=True, kw_only=True):
 
 
 class RewardShare(Record, frozen=True, kw_only=True):
-    """The share of a reward that is credited to one agent (table ``reward_history``)."""
+    """The share of a reward that is credited to one step of one agent (table ``reward_history``).
+
+    The shares of one ``completion_id`` are written together, once, and their ``credit_assigned`` add up to the
+    ``shaped_reward`` that each of them names.
+    """
 
     reward_share_id: str
-    task_id: str
+    completion_id: str
+    """One for each time that a run's reward was shared out; all its shares have it."""
+    episode_id: str | None = None
+    """None: the reward is of a task whose run is not stored."""
+    task_id: str | None = None
+    """None: the run was not given a task."""
     agent_id: str
+    span_id: str | None = None
+    """The step's span; None: the share is the agent's as a whole."""
+    step: int | None = None
+    """The number of the step, counted from 0; None: the share is the agent's as a whole."""
     raw_reward: float
+    """What the whole run was worth, before shaping."""
     shaped_reward: float
+    """What was shared out."""
     credit_assigned: float
+    """This share of it."""
+    method: str
+    """How it was shared out: ``last``, ``uniform``, ``discounted``, ``leave_one_out``, ``shapley`` ..."""
     metadata: Json = {}
     created_at: datetime
+
+
+class LabelStatus(StrEnum):
+    """Where a question to a person stands."""
+
+    OPEN = "open"
+    ANSWERED = "answered"
+    SKIPPED = "skipped"
+
+
+LABEL_TRANSITIONS: Mapping[LabelStatus, frozenset[LabelStatus]] = {
+    LabelStatus.OPEN: frozenset({LabelStatus.ANSWERED, LabelStatus.SKIPPED}),
+    LabelStatus.ANSWERED: frozenset(),
+    LabelStatus.SKIPPED: frozenset(),
+}
+"""The allowed changes of a label request's status; a status without any is final."""
+
+
+class LabelRequest(Record, frozen=True, kw_only=True):
+    """A question to a person, what an episode was worth: one entry of the label queue (table ``label_requests``)."""
+
+    label_request_id: str
+    episode_id: str
+    status: LabelStatus
+    priority: float
+    """The highest is asked first."""
+    reason: str
+    """Why it is asked: ``uncertain``, ``random``, a person asked for it."""
+    suggested_value: float | None = None
+    """What a model takes the answer to be, from 0 to 1; None: nothing was suggested."""
+    suggested_by: str | None = None
+    """Which model: its content hash."""
+    reward_id: str | None = None
+    """The label that answered it."""
+    created_at: datetime
+    closed_at: datetime | None = None
+    closed_by: str | None = None
+    """The person who answered or skipped it."""
 
 
 class ModelCheckpoint(Record, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from learnloop.core.attempts import ToolCall
 from learnloop.core.records import Json, Span, SpanStatus
 from learnloop.traces.conversations import Conversations
 from learnloop.traces.messages import (
@@ -28,20 +29,6 @@ from learnloop.traces.messages import (
 
 MODEL_OPERATIONS = frozenset({"chat", "generate_content", "text_completion"})
 TOOL_OPERATION = "execute_tool"
-
-
-class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call of a tool that a model asked for, or that a program made."""
-
-    call_id: str | None
-    name: str
-    arguments: Any
-    result: Any = None
-    """None: it is not recorded, or the tool gave nothing back."""
-    error: str | None = None
-    duration_ms: float | None = None
-    """None: the call has no span of its own."""
-    span_id: str | None = None
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
