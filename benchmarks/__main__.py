@@ -17,6 +17,7 @@ BENCHMARKS = {
     "capture": "what recording costs the caller, and durable spans per second",
     "decide": "decisions with learning per second, and what they earn",
     "traces": "spans received a second, what recording a model's client costs, and how fast traces are read",
+    "rewards": "attempts scored a second, and what a run in the sandbox costs",
     "rl": "training steps per second, time to a solved CartPole, and the cost of the parts",
 }
 """Name -> what it measures. The module of the same name has ``run(options: Options) -> list[Row]``."""

@@ -20,6 +20,8 @@ import pytest
 from learnloop.core.ids import new_id
 from learnloop.store import Store
 from learnloop.store.migrate import upgrade
+from tests.local_model import embedder_folder as embedder_folder  # fixtures, for all tests
+from tests.local_model import local_embedder as local_embedder
 from tests.model_server.server import model_server as model_server  # the fixture, for all tests
 
 _NOBODY = 65534

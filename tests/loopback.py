@@ -15,7 +15,8 @@ answers apart.
 
 Spoken are ``POST /v1/chat/completions``, ``POST /v1/responses`` and ``POST /v1/messages``, whole or, where the request
 says ``stream``, as server-sent events in small pieces; chat completions end with a usage chunk where
-``stream_options.include_usage`` is set. ``GET /v1/models`` lists one model. Requests that came are in ``requests``
+``stream_options.include_usage`` is set. ``POST /v1/embeddings`` gives each text ``vector(text)``, as numbers or in
+base64 as the request says. ``GET /v1/models`` lists one model. Requests that came are in ``requests``
 (bodies), ``paths`` and ``headers`` (of any case), in their order. An Answer has 5 input tokens and 2 output tokens
 unless it says otherwise.
 """
@@ -40,6 +41,7 @@ _FORMATS: dict[str, tuple[Callable[[Answer, JSON, int], JSON], Callable[[Answer,
     "/v1/responses": (formats.response, formats.response_events),
     "/v1/messages": (formats.message, formats.message_events),
 }
+_EMBEDDINGS = "/v1/embeddings"
 _MODELS = {"object": "list", "data": [{"id": "m", "object": "model", "created": formats.CREATED, "owned_by": "us"}]}
 
 
@@ -69,8 +71,10 @@ class LoopbackServer:
         self,
         model: Callable[[str], str | Answer] = "echo: {}".format,
         script: Sequence[str | Answer | Fault] = (),
+        vector: Callable[[str], Sequence[float]] = formats.vector_of,
     ) -> None:
         self.model = model
+        self.vector = vector
         self.script: list[str | Answer | Fault] = list(script)
         self.requests: list[JSON] = []
         self.headers: list[Message] = []
@@ -115,6 +119,9 @@ class LoopbackServer:
     def _send(
         self, handler: BaseHTTPRequestHandler, path: str, body: JSON, number: int, said: str | Answer | Fault | None
     ) -> None:
+        if path == _EMBEDDINGS and said is None:
+            _send_body(handler, 200, json.dumps(formats.embeddings(self.vector, body)).encode())
+            return
         if path not in _FORMATS and not isinstance(said, Fault):
             said = Fault(404, b'{"error": {"message": "no such path"}}')
         if said is None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 JSON = dict[str, Any]
@@ -56,6 +59,28 @@ def prompt_of(path: str, body: JSON) -> str:
     if isinstance(last, list):
         last = "".join(part.get("text") or str(part.get("content", "")) for part in last)
     return last or ""
+
+
+# OpenAI, embeddings --------------------------------------------------------------------------------------------------
+
+
+def vector_of(text: str) -> list[float]:
+    """Returns four numbers that depend on a text, at no length in particular."""
+    return [byte - 127.5 for byte in hashlib.sha256(text.encode()).digest()[:4]]
+
+
+def embeddings(vector: Callable[[str], Sequence[float]], body: JSON) -> JSON:
+    """Returns an answer of ``POST /v1/embeddings``, the last text first; a token for each word."""
+    texts = [body["input"]] if isinstance(body["input"], str) else body["input"]
+    data = []
+    for index, text in enumerate(texts):
+        numbers: Any = list(vector(text))
+        if body.get("encoding_format") == "base64":
+            numbers = base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
+        data.insert(0, {"object": "embedding", "index": index, "embedding": numbers})
+    num_tokens = sum(len(text.split()) for text in texts)
+    usage = {"prompt_tokens": num_tokens, "total_tokens": num_tokens}
+    return {"object": "list", "data": data, "model": body["model"], "usage": usage}
 
 
 # OpenAI, chat completions --------------------------------------------------------------------------------------------

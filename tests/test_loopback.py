@@ -130,7 +130,16 @@ def test_faults(server: LoopbackServer, client: openai.OpenAI) -> None:
     with pytest.raises(openai.APIConnectionError):
         received += client.chat.completions.create(model="m", messages=asked, stream=True)
     with pytest.raises(openai.NotFoundError):
-        client.embeddings.create(model="m", input="x")
+        client.moderations.create(model="m", input="x")
+
+
+def test_embeddings(server: LoopbackServer, client: openai.OpenAI) -> None:
+    """As numbers and in base64, which the SDK asks for by itself; each text has its own."""
+    server.vector = lambda text: [float(len(text)), 0.5]
+    both = client.embeddings.create(model="m", input=["a", "bc"])
+    assert {item.index: item.embedding for item in both.data} == {0: [1.0, 0.5], 1: [2.0, 0.5]}
+    one = client.embeddings.create(model="m", input="abc", encoding_format="float")
+    assert one.data[0].embedding == [3.0, 0.5]
 
 
 def test_many_at_once(server: LoopbackServer, client: openai.OpenAI) -> None:

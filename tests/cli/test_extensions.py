@@ -79,7 +79,9 @@ def test_the_table(plugins: None, capsys: pytest.CaptureFixture[str]) -> None:
 def test_asked_for(
     plugins: None, arguments: list[str], message: str, code: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    text = ["--set", 'env_kwargs={"goal_view": "text"}'] if "goal-task" in arguments else []
+    text = (
+        ["--set", 'env_kwargs={"goal_view": "text", "make_executor": "simulated"}'] if "goal-task" in arguments else []
+    )
     assert run(["--home", str(tmp_path), "train", *arguments, *text, "--steps", "64"]) == code
     error = capsys.readouterr().err
     assert message in error

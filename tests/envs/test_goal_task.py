@@ -21,6 +21,7 @@ from learnloop.evaluation.returns import evaluate_returns
 
 register_envs()
 NAMES = [action.name for action in ACTIONS]
+SIMULATED: dict[str, Any] = {"make_executor": "simulated"}
 
 
 class Scripted:
@@ -64,13 +65,13 @@ def scripted(*outcomes: Outcome, **options: Any) -> GoalTask:
 
 @pytest.mark.parametrize("options", [{}, {"goal_view": "text"}, {"masked": True}, {"crash_terminates": False}])
 def test_it_keeps_the_rules(options: dict[str, Any]) -> None:
-    assert check_env("goal-task", env_kwargs=options) == []
+    assert check_env("goal-task", env_kwargs=SIMULATED | options) == []
     if options != {"masked": True}:
-        gymnasium_check(gymnasium.make("learnloop/GoalTask-v0", **options).unwrapped)
+        gymnasium_check(gymnasium.make("learnloop/GoalTask-v0", **SIMULATED, **options).unwrapped)
 
 
 def test_the_defaults_are_those_of_seed_0() -> None:
-    env = GoalTask()
+    env = GoalTask(make_executor="simulated")
     assert (len(env.goals), env.action_space.n, env.max_steps) == (5, 10, 50)
     assert env.rewards == GoalRewards(
         step=-0.01, success=1.0, failure=-0.5, crash=-1.0, speed_bonus=0.2, fast_seconds=0.1
@@ -125,7 +126,7 @@ def test_the_limit_cuts_and_an_end_at_the_limit_is_an_end() -> None:
     env = scripted(outcome(), outcome(crashed=True), max_steps=2)
     assert [env.step(0)[2:4] for _ in range(2)] == [(False, False), (True, False)]
     with pytest.raises(UsageError, match="call reset first"):
-        GoalTask().step(0)
+        GoalTask(make_executor="simulated").step(0)
 
 
 def test_what_is_shown() -> None:
@@ -214,7 +215,7 @@ def test_goals_of_ones_own() -> None:
         Goal("stopped", "Stop whatever runs.", lambda facts: "running" not in facts and "backup" in facts),
         Goal("nothing", "Reach it by anything.", lambda facts: True),
     ]
-    env = GoalTask(goals=goals, goal_view="text")
+    env = GoalTask(goals=goals, goal_view="text", make_executor="simulated")
     observation, _ = env.reset(seed=0, options={"goal": "stopped"})
     assert observation["goal"] == "Stop whatever runs."
     env.step(NAMES.index("stop"))
@@ -243,13 +244,25 @@ def test_a_simulator_of_ones_own() -> None:
         (lambda: GoalTask(goal_view="picture"), "goal_view of goal-task is 'picture'; allowed are 'number', 'text'"),  # type: ignore[arg-type]
         (lambda: GoalTask(crash_terminates="no"), "crash_terminates of goal-task is 'no'; allowed are True, False"),  # type: ignore[arg-type]
         (lambda: GoalTask(masked=2), "masked of goal-task is 2"),  # type: ignore[arg-type]
-        (lambda: GoalTask(rewards={"step": 0.1}), "the reward 'step' of goal-task is 0.1; a number up to 0 is needed"),
-        (lambda: GoalTask(rewards={"success": -1}), "the reward 'success' of goal-task is -1.0; a number from 0"),
-        (lambda: GoalTask(rewards={"speed": 1}), "have 'step', 'success', 'failure', 'crash', 'speed_bonus'"),
-        (lambda: GoalTask(rewards={"step": "low"}), r"rewards of goal-task are {'step': 'low'} \(Expected `float`"),
+        (
+            lambda: GoalTask(rewards={"step": 0.1}, make_executor="simulated"),
+            "the reward 'step' of goal-task is 0.1; a number up to 0 is needed",
+        ),
+        (
+            lambda: GoalTask(rewards={"success": -1}, make_executor="simulated"),
+            "the reward 'success' of goal-task is -1.0; a number from 0",
+        ),
+        (
+            lambda: GoalTask(rewards={"speed": 1}, make_executor="simulated"),
+            "have 'step', 'success', 'failure', 'crash', 'speed_bonus'",
+        ),
+        (
+            lambda: GoalTask(rewards={"step": "low"}, make_executor="simulated"),
+            r"rewards of goal-task are {'step': 'low'} \(Expected `float`",
+        ),
         (lambda: GoalRewards(crash=float("nan")), "the reward 'crash' of goal-task is nan"),
-        (lambda: GoalTask(goals=[]), r"goals of goal-task are \[\]; at least 1 is needed"),
-        (lambda: GoalTask(goals=[GOALS[0], GOALS[0]]), "each with a name of its own"),
+        (lambda: GoalTask(goals=[], make_executor="simulated"), r"goals of goal-task are \[\]; at least 1 is needed"),
+        (lambda: GoalTask(goals=[GOALS[0], GOALS[0]], make_executor="simulated"), "each with a name of its own"),
         (lambda: GoalTask(lambda: 5), "make_executor of goal-task made 5; an object with goals, actions"),  # type: ignore[arg-type,return-value]
         (lambda: GoalSimulator(first_facts={"sources": 2}), "the probability of 'sources' of the goal simulator is 2"),
         (lambda: GoalSimulator(goals=[]), "has 0 goals, 10 actions and 8 facts; at least 1 of each"),
@@ -314,7 +327,7 @@ def facts_of(state: Any) -> frozenset[str]:
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.name)
 def test_every_goal_is_reached_by_a_plan_and_not_without_its_order(goal: Goal) -> None:
     """F0.5: what comes of an action depends on the action."""
-    env = GoalTask()
+    env = GoalTask(make_executor="simulated")
     lengths = set()
     for seed in range(20):
         observation, _ = env.reset(seed=seed, options={"goal": goal.name})
@@ -340,7 +353,7 @@ def test_every_goal_is_reached_by_a_plan_and_not_without_its_order(goal: Goal) -
 
 def test_each_number_is_an_action_of_its_own() -> None:
     """F0.2: no action is taken for another."""
-    env = GoalTask()
+    env = GoalTask(make_executor="simulated")
     for number, name in enumerate(NAMES):
         env.reset(seed=0)
         assert env.step(number)[4]["action"] == name
@@ -395,8 +408,8 @@ def test_the_same_seed_gives_the_same_episode() -> None:
             steps.append(env.step(int(rng.integers(10))))  # type: ignore[arg-type]
         return str(steps)
 
-    env = GoalTask()
-    assert episode(env, 1) == episode(GoalTask(), 1)
+    env = GoalTask(make_executor="simulated")
+    assert episode(env, 1) == episode(GoalTask(make_executor="simulated"), 1)
     assert episode(pickle.loads(pickle.dumps(env)), 2) == episode(env, 2)  # noqa: S301 - our own
     assert len({episode(env, seed) for seed in range(20)}) == 20
     assert {env.reset(seed=seed)[0]["goal"] for seed in range(60)} == set(range(5))
@@ -404,7 +417,7 @@ def test_the_same_seed_gives_the_same_episode() -> None:
 
 
 def test_masks_are_what_actions_need() -> None:
-    env = GoalTask(masked=True)
+    env = GoalTask(masked=True, make_executor="simulated")
     rng = np.random.default_rng(0)
     for seed in range(50):
         observation, info = env.reset(seed=seed)
@@ -419,16 +432,16 @@ def test_masks_are_what_actions_need() -> None:
 
 
 def test_a_line_on_each_step() -> None:
-    env = GoalTask(render_mode="ansi")
+    env = GoalTask(render_mode="ansi", make_executor="simulated")
     env.reset(seed=0, options={"goal": "tested"})
     assert env.render() == "simulated, tested, step 0 of 50: nothing yet\n"
     env.step(NAMES.index("test"))
     assert env.render() == "simulated, tested, step 1 of 50: test failed in 0.01 s\n"
-    assert GoalTask().render() is None
+    assert GoalTask(make_executor="simulated").render() is None
 
 
 def test_it_runs_in_processes() -> None:
-    stream = make_stream("goal-task", 2, vectorization="subprocess", env_kwargs={"max_steps": 3})
+    stream = make_stream("goal-task", 2, vectorization="subprocess", env_kwargs=SIMULATED | {"max_steps": 3})
     observations, _ = stream.reset(0)
     assert observations.shape == (2, 5 + 4 + 8 + 1)
     for _ in range(4):
@@ -440,7 +453,7 @@ def test_it_runs_in_processes() -> None:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_ppo_learns_to_reach_goals(seed: int) -> None:
     """F0.5: there is something to learn, and it is learned."""
-    kwargs = {"masked": True}
+    kwargs = SIMULATED | {"masked": True}
     stream = make_stream("goal-task", 8, env_kwargs=kwargs)
     options = {"n_steps": 128, "learning_rate": 1e-3, "ent_coef": 0.01}
     algorithm = build_algorithm(configure("ppo", options), stream.spaces, num_lanes=8, seed=seed)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from learnloop.algorithms import build_algorithm, configure
+from learnloop.core.attempts import Score
 from learnloop.core.errors import (
     FormatError,
     NotFoundError,
@@ -21,7 +22,7 @@ from learnloop.core.errors import (
     UsageError,
 )
 from learnloop.envs import check_env, make_stream
-from learnloop.envs.answer_scores import BUILT_IN
+from learnloop.envs.answer_scores import BUILT_IN, to_attempt
 from learnloop.envs.llm_task import LLMTask
 from tests.loopback import Fault, LoopbackServer
 
@@ -157,23 +158,30 @@ def test_a_score_whose_module_is_missing() -> None:
     ],
 )
 def test_built_in_scores(score: str, answer: str, target: Any, value: float) -> None:
-    assert BUILT_IN[score](answer, {"target": target}) == value
+    assert BUILT_IN[score](to_attempt("?", answer, {"target": target})) == value
 
 
 def test_a_score_of_the_callers(server: LoopbackServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A score that is not known is an error, never 0."""
     module = types.ModuleType("own_scores")
     values: list[Any] = [2.5, None, float("nan"), "good"]
-    module.length = lambda answer, task: values.pop(0)  # type: ignore[attr-defined]
-    module.broken = lambda answer, task: 1 / 0  # type: ignore[attr-defined]
+    module.length = lambda attempt: values.pop(0)  # type: ignore[attr-defined]
+    module.broken = lambda attempt: 1 / 0  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "own_scores", module)
     env = make(server, reward="own_scores:length", tasks=[{"input": "1 plus 1"}])
     env.reset(seed=0)
     assert env.step(0)[1] == 2.5
+    values.insert(0, Score.of(0.5))
+    env.reset()
+    assert env.step(0)[1] == 0.5
     for wrong in ("None", "nan", "'good'"):
         env.reset()
         with pytest.raises(RewardError, match=rf"'own_scores:length' is {wrong} for the answer 'The sum"):
             env.step(0)
+    values.append(Score.unknown("the judge is down"))
+    env.reset()
+    with pytest.raises(RewardError, match=r"is None for the answer .*the judge is down"):
+        env.step(0)
     env = make(server, reward="own_scores:broken")
     env.reset(seed=0)
     with pytest.raises(UsageError, match="raised ZeroDivisionError"):

@@ -93,7 +93,9 @@ def test_a_batch_is_encoded_at_once(lengths: Lengths) -> None:
 
 
 def test_hashed_is_what_is_there_anyway(lengths: Lengths) -> None:
-    made = make_env("learnloop/GoalTask-v0", {"goal_view": "text", "text_encoder": "hashed"})
+    made = make_env(
+        "learnloop/GoalTask-v0", {"make_executor": "simulated", "goal_view": "text", "text_encoder": "hashed"}
+    )
     assert type(made.env.observation_space["goal"]) is gymnasium.spaces.Text  # type: ignore[index]
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import learnloop as ll
 from learnloop.algorithms import A2C, A2CConfig, build_algorithm, configure
+from learnloop.core.attempts import Attempt
 from learnloop.core.errors import ExtensionError, NotFoundError, UsageError
 from learnloop.core.extensions import POINTS
 from learnloop.core.spaces import Box, Discrete, Spaces, Text
@@ -133,8 +134,8 @@ def test_an_encoder_that_gives_something_else() -> None:
 
 
 def test_a_reward_by_name() -> None:
-    ll.register("reward", "length", lambda answer, task: float(len(answer)))
-    assert find_score("length")("four", {}) == 4.0
+    ll.register("reward", "length", lambda attempt: float(len(attempt.output)))
+    assert find_score("length")(Attempt(output="four")) == 4.0
     with pytest.raises(UsageError, match="length"):
         find_score("lenght")
 

@@ -22,7 +22,7 @@ from learnloop.core.errors import (
     UnreachableError,
     UsageError,
 )
-from learnloop.models import ChatEndpoint, ChatRequest, EndpointConfig, Message, TokenLogprob, Tool, ToolCall
+from learnloop.models import Budget, ChatEndpoint, ChatRequest, EndpointConfig, Message, TokenLogprob, Tool, ToolCall
 from tests.loopback import Answer, Fault, LoopbackServer
 from tests.loopback import ToolCall as LoopbackCall
 
@@ -349,6 +349,30 @@ def test_the_deadline_of_a_question(server: LoopbackServer) -> None:
     with pytest.raises(UnreachableError, match=r"429.*deadline_seconds.*asked 1 times"):
         asked.complete("Add: 1 plus 2")
     assert time.monotonic() - began < 0.5
+
+
+def test_a_deadline_of_one_question(server: LoopbackServer) -> None:
+    """The shorter of the two counts, whichever that is."""
+    asked = client(server, deadline_seconds=5.0, max_retries=50)
+    server.script = [Fault(500)] * 9
+    began = time.monotonic()
+    with pytest.raises(UnreachableError, match="deadline_seconds"):
+        asked.complete("Add: 1 plus 2", 0.2)
+    assert time.monotonic() - began < 1.0
+    server.script = [Answer("late", delay_seconds=0.6)]
+    with pytest.raises(UnreachableError, match=r"did not answer within 0\.[123]"):
+        client(server, deadline_seconds=0.3, max_retries=0).complete("Add: 1 plus 2", 60.0)
+
+
+def test_a_budget_of_ones_own(server: LoopbackServer) -> None:
+    budget = Budget("both of them", 3, None)
+    config = EndpointConfig(base_url=server.url, model="m")
+    with ChatEndpoint(config, budget) as one, ChatEndpoint(config, budget) as other:
+        for asked in (one, other, one):
+            asked.complete("Add: 1 plus 2")
+        with pytest.raises(ConflictError, match="both of them"):
+            other.complete("Add: 1 plus 2")
+    assert (budget.num_requests, one.num_requests) == (3, 3)
 
 
 def test_the_wait_for_a_place_has_an_end(server: LoopbackServer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import sqlite3
 import tarfile
 import threading
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from learnloop.core.records import (
     PolicyVersion,
     Record,
     Reward,
+    RewardShare,
 )
 from learnloop.store import BlobStore, Store, backup, restore
 from learnloop.store.backup import _set_aside
@@ -109,6 +111,76 @@ def test_while_others_write(sqlite_url: str, tmp_path: Path) -> None:
         restore(tmp_path / f"{number}.tar", f"sqlite:///{tmp_path}/{number}.db", None)
         with Store.open(f"sqlite:///{tmp_path}/{number}.db") as copy:
             assert copy.count(Agent) % 10 == 0
+
+
+def test_a_writer_that_never_lets_go_does_not_hold_a_backup_up(sqlite_url: str, tmp_path: Path) -> None:
+    """A backup only reads: it needs no turn among those who write, and on a busy machine it would get none."""
+    with Store.open(sqlite_url) as store:
+        store.write([Agent(agent_id="a", created_at=T0)])
+    writer = sqlite3.connect(tmp_path / "learnloop.db", isolation_level=None)
+    writer.execute("BEGIN IMMEDIATE")
+    backup(sqlite_url, None, tmp_path / "b.tar")
+    writer.execute("ROLLBACK")
+    writer.close()
+    restore(tmp_path / "b.tar", f"sqlite:///{tmp_path}/copy.db", None)
+    with Store.open(f"sqlite:///{tmp_path}/copy.db") as copy:
+        assert copy.count(Agent) == 1
+
+
+def _as_of_revision_3(parts: dict[str, bytes]) -> None:
+    """Makes of a backup one that was written before shares had a completion and rewards an author."""
+    del parts["tables/label_requests.jsonl"]
+    old = {"reward_share_id": "s1", "task_id": "k", "agent_id": "a", "raw_reward": 1.0, "shaped_reward": 0.5,
+           "credit_assigned": 0.25, "metadata": {"x": 1}, "created_at": T0}  # fmt: skip
+    parts["tables/reward_history.jsonl"] = msgspec.json.encode((None, old)) + b"\n"
+    rewards = [msgspec.json.decode(line) for line in parts["tables/rewards.jsonl"].splitlines()]
+    for _, reward in rewards:
+        del reward["author"]
+    parts["tables/rewards.jsonl"] = b"".join(msgspec.json.encode(line) + b"\n" for line in rewards)
+
+
+def _changed(saved: Path, target: Path, revision: str, change: Callable[[dict[str, bytes]], None]) -> None:
+    """Writes a backup with other content and a manifest that says so."""
+    with tarfile.open(saved) as tar:
+        parts = {member.name: _read(tar, member) for member in tar}
+    manifest = msgspec.json.decode(parts.pop("manifest.json"))
+    change(parts)
+    manifest["revision"] = revision
+    manifest["parts"] = {
+        name: {**manifest["parts"][name], "sha256": hashlib.sha256(data).hexdigest()} for name, data in parts.items()
+    }
+    with tarfile.open(target, "w") as tar:
+        for name, data in {**parts, "manifest.json": msgspec.json.encode(manifest)}.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
+def test_a_backup_of_an_older_revision_is_restored(
+    request: pytest.FixtureRequest, saved: Path, tmp_path: Path, backend: str
+) -> None:
+    old = tmp_path / "old.tar"
+    _changed(saved, old, "0003", _as_of_revision_3)
+    url = f"sqlite:///{tmp_path}/copy.db" if backend == "sqlite" else request.getfixturevalue("postgres_url")
+    restore(old, url, BlobStore(tmp_path / "copies"))
+    with Store.open(url) as store:
+        assert list(store.iterate(RewardShare)) == [
+            RewardShare(reward_share_id="s1", completion_id="s1", task_id="k", agent_id="a", raw_reward=1.0,
+                        shaped_reward=0.5, credit_assigned=0.25, method="unknown", metadata={"x": 1}, created_at=T0)
+        ]  # fmt: skip
+        assert [reward.author for reward in store.iterate(Reward)] == [None] * 9
+
+
+@pytest.mark.parametrize("line", [b"[null, {}]", b'[null, {"reward_share_id": 3}]', b"[1, {}]", b"nonsense"])
+def test_a_share_that_cannot_be_read_is_named(saved: Path, tmp_path: Path, line: bytes) -> None:
+    def change(parts: dict[str, bytes]) -> None:
+        _as_of_revision_3(parts)
+        parts["tables/reward_history.jsonl"] = line + b"\n"
+
+    _changed(saved, tmp_path / "old.tar", "0003", change)
+    with pytest.raises(CorruptError, match=r"line 1 of tables/reward_history\.jsonl"):
+        restore(tmp_path / "old.tar", f"sqlite:///{tmp_path}/copy.db", BlobStore(tmp_path / "copies"))
 
 
 def test_a_store_that_is_not_empty_is_kept_unless_forced(saved: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from msgspec.structs import replace
 
 from learnloop.core.clock import now
 from learnloop.core.errors import ConflictError, CorruptError, LearnloopError, SchemaVersionError
-from learnloop.core.records import Agent
+from learnloop.core.records import Agent, LabelRequest, LabelStatus, Reward, RewardShare
 from learnloop.store import Store, migrate
 from learnloop.store.engine import Connections, parse_url
 from learnloop.store.schema import metadata
@@ -172,3 +174,58 @@ migrate.upgrade(sys.argv[1])
         assert migrate.current(url) == migrate.HEAD
         Store.open(url).close()
     assert found <= {None, migrate.HEAD}
+
+
+_OLD_ROWS = (
+    "INSERT INTO agents VALUES ('a', {time})",
+    "INSERT INTO tasks VALUES ('t', {time}, '{{}}')",
+    "INSERT INTO rewards (reward_id, name, value, weight, source, created_at) "
+    "VALUES ('r1', 'solved', 0.5, 1.0, 'user', {time}), ('r2', 'solved', NULL, 1.0, 'user', {time})",
+    "INSERT INTO reward_history VALUES ('s1', 't', 'a', 1.0, 0.5, 0.25, '{{\"x\":1}}', {time}), "
+    "('s2', 't', 'a', -1.0, 0.0, 0.0, '{{}}', {time})",
+)
+
+
+@pytest.mark.parametrize("revision", migrate.REVISIONS[:-1])
+@pytest.mark.parametrize("backend", ["sqlite", "postgresql"])
+def test_rows_of_older_databases_are_kept(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, revision: str
+) -> None:
+    url = f"sqlite:///{tmp_path}/old.db" if backend == "sqlite" else request.getfixturevalue("empty_postgres_url")
+    with monkeypatch.context() as patch:
+        patch.setattr(migrate, "HEAD", revision)
+        assert migrate.upgrade(url) == revision
+    moment = "1767225600000000" if backend == "sqlite" else "'2026-01-01T00:00:00Z'"
+    with migrate.opened(url) as connections, connections.writing() as connection:
+        for statement in _OLD_ROWS:
+            connection.exec_driver_sql(statement.format(time=moment))
+    assert migrate.current(url) == revision
+    assert migrate.upgrade(url) == migrate.HEAD
+    assert _differences(url) == []
+    t0 = datetime(2026, 1, 1, tzinfo=UTC)
+    with Store.open(url) as store:
+        kept = {"task_id": "t", "agent_id": "a", "method": "unknown", "created_at": t0}
+        assert list(store.iterate(RewardShare)) == [
+            RewardShare(reward_share_id="s1", completion_id="s1", raw_reward=1.0, shaped_reward=0.5,
+                        credit_assigned=0.25, metadata={"x": 1}, **kept),
+            RewardShare(reward_share_id="s2", completion_id="s2", raw_reward=-1.0, shaped_reward=0.0,
+                        credit_assigned=0.0, **kept),
+        ]  # fmt: skip
+        old = Reward(reward_id="r1", episode_id=None, name="solved", value=0.5, created_at=t0)
+        assert [reward for _, reward in store.rewards_after(0)] == [old, replace(old, reward_id="r2", value=None)]
+        new = replace(old, reward_id="r3", author="ada")
+        last = store.last_reward_sequence()
+        store.write([new, LABEL])
+        assert [reward for _, reward in store.rewards_after(last)] == [new]
+        assert list(store.iterate(LabelRequest)) == [LABEL]
+        assert store.count(Reward) == 3
+
+
+LABEL = LabelRequest(
+    label_request_id="q",
+    episode_id="e",
+    status=LabelStatus.OPEN,
+    priority=0.5,
+    reason="uncertain",
+    created_at=datetime(2026, 1, 1, tzinfo=UTC),
+)

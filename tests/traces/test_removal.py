@@ -12,7 +12,20 @@ from typing import Any
 import pytest
 from sqlalchemy import true
 
-from learnloop.core.records import Decision, Episode, EpisodeStatus, Event, Record, Reward, Span, Task
+from learnloop.core.records import (
+    Agent,
+    Decision,
+    Episode,
+    EpisodeStatus,
+    Event,
+    LabelRequest,
+    LabelStatus,
+    Record,
+    Reward,
+    RewardShare,
+    Span,
+    Task,
+)
 from learnloop.store import Store, schema
 from learnloop.testing.contracts.store_examples import T0, decision, episode, reward, span
 from learnloop.traces.redaction import RedactionSettings, Redactor
@@ -23,6 +36,7 @@ from tests.traces.test_search import found
 DAY = timedelta(days=1)
 SECRET = "sk-abcdefGHIJKL0123456789xyz"
 EMAIL = "eve@example.org"
+CHANGED = {"task": 1, "episode": 2, "span": 1, "reward": 1, "share": 1, "label_request": 1}
 
 
 def run(key: str, *, days: int = 0, status: EpisodeStatus = EpisodeStatus.COMPLETED, **fields: Any) -> list[Record]:
@@ -44,15 +58,28 @@ def run(key: str, *, days: int = 0, status: EpisodeStatus = EpisodeStatus.COMPLE
         decision(f"{key}-d", **mine),
         reward(f"{key}-r", decision_id=None, **mine),
         reward(f"{key}-dr", decision_id=f"{key}-d", **{**mine, "episode_id": None}),
+        share(f"{key}-s", **mine),
+        request(f"{key}-q", **mine),
     ]
 
 
+def share(key: str, **fields: Any) -> RewardShare:
+    given = {"completion_id": key, "agent_id": "packer", "method": "uniform", **fields}
+    return RewardShare(reward_share_id=key, raw_reward=1.0, shaped_reward=1.0, credit_assigned=1.0, **given)
+
+
+def request(key: str, **fields: Any) -> LabelRequest:
+    given = {"reason": "uncertain", "status": LabelStatus.OPEN, **fields}
+    return LabelRequest(label_request_id=key, priority=0.5, **given)
+
+
 def left(store: Store) -> dict[str, list[str]]:
-    kinds: tuple[type[Record], ...] = (Episode, Span, Decision, Reward, Task)
+    kinds: tuple[type[Record], ...] = (Episode, Span, Decision, Reward, RewardShare, LabelRequest, Task)
     return {kind.__name__: [getattr(each, kind.__struct_fields__[0]) for each in store.iterate(kind)] for kind in kinds}
 
 
 def counts(removal: Removal) -> tuple[int, ...]:
+    assert removal.num_shares == removal.num_label_requests == removal.num_episodes
     return (removal.num_episodes, removal.num_spans, removal.num_decisions, removal.num_rewards)
 
 
@@ -71,7 +98,11 @@ def test_an_episode_goes_with_all_that_is_its_own(store: Store) -> None:
     assert left(store) == kept
     assert found(store, "words") == ["b-1"]
     event = next(each for each in store.iterate(Event) if each.kind == "episode.removed")
-    assert (event.subject, event.payload["num_spans"], event.payload["agent_id"]) == ("a", 2, "packer")
+    assert event.subject == "a"
+    assert event.payload == {
+        "agent_id": "packer", "num_spans": 2, "num_decisions": 1, "num_rewards": 2, "num_shares": 1,
+        "num_label_requests": 1,
+    }  # fmt: skip
     assert counts(remove_episodes(store, which)) == (1, 2, 1, 2)
     assert left(store)["Task"] == ["task-b"]  # c is another try at it
     assert counts(remove_episodes(store, which)) == (0, 0, 0, 0)
@@ -111,8 +142,23 @@ def test_orphans_go_by_age(store: Store) -> None:
     assert left(store)["Decision"] == ["d-11", "d-kept", "kept-d"]
     assert left(store)["Reward"] == ["kept-dr", "kept-r", "r-d-11", "r-d-kept", "r-new"]
     assert [each.payload for each in store.iterate(Event) if each.kind == "orphans.removed"] == [
-        {"num_spans": 2, "num_decisions": 1, "num_rewards": 3}
+        {"num_spans": 2, "num_decisions": 1, "num_rewards": 3, "num_shares": 0, "num_label_requests": 0}
     ]
+
+
+def test_shares_and_questions_of_no_run_go_by_age(store: Store) -> None:
+    new = T0 + 9 * DAY
+    store.write([Agent(agent_id="packer", created_at=T0), Task(task_id="t", created_at=T0), *run("kept", days=9)])
+    store.write([share(f"s-{name}", episode_id=run_id, task_id="t", created_at=when)
+                 for name, run_id, when in (("old", "gone", T0), ("new", "gone", new), ("task", None, T0),
+                                            ("kept", "kept", T0))])  # fmt: skip
+    store.write([request(f"q-{when:%d}", episode_id="gone", created_at=when) for when in (T0, new)])
+    planned = count_removal(store, expired(T0 + DAY), T0 + DAY)
+    removed = remove_episodes(store, expired(T0 + DAY), orphans_before=T0 + DAY)
+    for each in (planned, removed):
+        assert (each.num_shares, each.num_label_requests, each.num_episodes) == (2, 1, 0)
+    assert left(store)["RewardShare"] == ["kept-s", "s-kept", "s-new"]
+    assert left(store)["LabelRequest"] == ["kept-q", "q-11"]
 
 
 def test_removing_holds_the_store_for_moments_only(tmp_path: Path) -> None:
@@ -163,6 +209,9 @@ def records() -> list[Record]:
         span("s1", name="call", attributes={"input": [text], "padding": "x" * 9_000, "output": "fine"}),
         span("s2", attributes={"input": "ordinary"}),
         reward("r1", reason=text),
+        Agent(agent_id="packer", created_at=T0),
+        share("sh1", episode_id="e1", metadata={"judge": text}, created_at=T0),
+        request("q1", episode_id="e1", reason=text, suggested_by="model", created_at=T0),
     ]
 
 
@@ -178,8 +227,9 @@ def test_what_is_taken_out_is_gone_from_the_files(planted: tuple[Store, Path]) -
     store, folder = planted
     assert SECRET.encode() in bytes_of(folder)
     done = redact_stored(store, redactor(), None)
-    assert (done.num_changed, done.scrubbed) == ({"task": 1, "episode": 2, "span": 1, "reward": 1}, True)
-    assert done.num_found == {"[key]": 6, "[email]": 6}
+    assert (done.num_changed, done.scrubbed) == (CHANGED, True)
+    assert done.num_found == {"[key]": 8, "[email]": 8}
+    assert "[key]" in store.get(RewardShare, "sh1").metadata["judge"]
     content = bytes_of(folder)
     for mark in (SECRET, EMAIL, SECRET.split("-")[1], "0123456789xyz", "abcdefghijkl0123456789xyz"):
         assert mark.encode() not in content, mark
@@ -202,7 +252,7 @@ def test_a_look_changes_nothing(planted: tuple[Store, Path]) -> None:
     store, _ = planted
     before = [list(store.iterate(kind)) for kind in (Episode, Span, Reward, Task, Event)]
     looked = redact_stored(store, redactor(), None, dry_run=True)
-    assert looked.num_changed == {"task": 1, "episode": 2, "span": 1, "reward": 1}
+    assert looked.num_changed == CHANGED
     assert [list(store.iterate(kind)) for kind in (Episode, Span, Reward, Task, Event)] == before
 
 
@@ -211,7 +261,7 @@ def test_only_the_episodes_that_are_meant_change_on_every_back_end(store: Store)
     done = redact_stored(store, redactor(), schema.episodes.c.agent_id == "b")
     assert done.num_changed == {"episode": 1}
     done = redact_stored(store, redactor(word="ordi[a-z]{3,5}"), schema.episodes.c.episode_id == "e1")
-    assert done.num_changed == {"episode": 1, "span": 2, "reward": 1}
+    assert done.num_changed == {"episode": 1, "span": 2, "reward": 1, "share": 1, "label_request": 1}
     assert store.get(Span, "s2").attributes == {"input": "[word]"}
     assert found(store, "ordinary") == []
     assert found(store, "word") == ["s2"]

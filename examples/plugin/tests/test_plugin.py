@@ -10,6 +10,7 @@ from learnloop_example.letters import Letters
 from learnloop_example.reinforce import Reinforce, ReinforceConfig
 from learnloop_example.two_doors import TwoDoors
 
+from learnloop.core.attempts import Attempt
 from learnloop.envs import check_env
 from learnloop.testing.contracts import AlgorithmContract
 from learnloop.testing.probing import Plan, run_probe, subject_of
@@ -38,4 +39,5 @@ def test_letters() -> None:
 
 
 def test_brevity() -> None:
-    assert [brevity(answer, {"target": "42"}) for answer in ("42", "it is 42", "7")] == [1.0, 0.25, 0.0]
+    attempts = [Attempt(output=answer, expected="42") for answer in ("42", "it is 42", "7")]
+    assert [brevity(attempt) for attempt in attempts] == [1.0, 0.25, 0.0]

@@ -34,6 +34,8 @@ COMMANDS: Mapping[str, Entry] = {
     "init": Entry("learnloop.cli.setup:init", "Make a store in a folder."),
     "doctor": Entry("learnloop.cli.setup:doctor", "Check this installation and its store."),
     "traces": Entry("learnloop.cli.traces:traces", "Import, list, search, label, redact and export what agents did."),
+    "rewards": Entry("learnloop.cli.rewards:rewards", "Score runs, see who is credited, and check the scores."),
+    "labels": Entry("learnloop.cli.labels:labels", "Ask people what runs were worth, and learn from the answers."),
     "train": Entry("learnloop.cli.train:train", "Train a policy in an environment, and register it if it learned."),
     "probe": Entry("learnloop.cli.probe:probe", "Train an algorithm where what it must learn is known, and judge it."),
     "extensions": Entry("learnloop.cli.extensions:extensions", "List what can be used by name, plug-ins included."),

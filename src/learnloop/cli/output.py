@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _WIDE = 4096
 """Columns where nobody looks: a file or a pipe gets whole lines."""
-_FLEXIBLE = frozenset({"task", "what to do"})
+_FLEXIBLE = frozenset({"task", "what to do", "parts", "description", "message"})
 _MIN_FLEXIBLE = 10
 _GAP = "  "
 _UNSEEN = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]")

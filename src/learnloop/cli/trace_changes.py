@@ -81,7 +81,7 @@ def redact(
     if as_json:
         print_json("learnloop.redaction/v1", dry_run=dry_run, result=found)
         return
-    counts = ", ".join(f"{count:,} {name}s" for name, count in found.num_changed.items()) or "nothing"
+    counts = ", ".join(f"{count:,} {name.replace('_', ' ')}s" for name, count in found.num_changed.items()) or "nothing"
     tokens = ", ".join(f"{count:,} x {token}" for token, count in found.num_found.items())
     verb = "would change" if dry_run else "changed"
     say(f"{found.num_records:,} records looked through, {counts} {verb}{': ' if tokens else ''}{tokens}")
@@ -155,10 +155,13 @@ def _confirm(planned: Removal) -> None:
 
 
 def _counts(found: Removal) -> str:
-    return (
+    text = (
         f"{found.num_episodes:,} episodes, {found.num_spans:,} spans, {found.num_decisions:,} decisions, "
         f"{found.num_rewards:,} rewards"
     )
+    if found.num_shares:
+        text += f", {found.num_shares:,} shares of rewards"
+    return f"{text}, {found.num_label_requests:,} label requests" if found.num_label_requests else text
 
 
 def _say_scrubbed(scrubbed: bool) -> None:

@@ -21,6 +21,7 @@ The tree, with the exit code that the command line gives each::
     │   ├── StoreReadOnlyError    the folder or the file cannot be written
     │   └── SchemaVersionError    the database is newer than this learnloop, or is not ours
     ├── ExtensionError         1  what another package added by name cannot be used
+    ├── SandboxError           1  the protection of a sandbox cannot be had; nothing was run
     ├── DivergedError          1  learning met a number that is not finite, and stopped
     └── CorruptError           1  stored bytes are not what was written
 """
@@ -126,6 +127,10 @@ class SchemaVersionError(StoreError):
 
 class ExtensionError(LearnloopError):
     """What another package added by name cannot be used: the message names the package and the reason."""
+
+
+class SandboxError(LearnloopError):
+    """A protection that every sandboxed run must have cannot be had here; the message names it, and nothing was run."""
 
 
 class DivergedError(LearnloopError):

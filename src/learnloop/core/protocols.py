@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
+    Vectors = NDArray[np.float32]
 
 ContextValue = float | int | bool | str
 Context = Mapping[str, ContextValue]
@@ -77,4 +78,30 @@ class HeldOut(Protocol):
 
     def rewards(self, policy: Policy) -> Floats:
         """Returns what ``policy`` is expected to earn on each unit, shape ``(len(units),)``."""
+        ...
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors of length 1, so that the product of two is the cosine of their angle.
+
+    The same text has the same vector wherever and in whatever company it is embedded. For any number of threads.
+    """
+
+    @property
+    def name(self) -> str:
+        """Which model, for messages and lists."""
+        ...
+
+    @property
+    def dimension(self) -> int:
+        """How many numbers a vector has."""
+        ...
+
+    @property
+    def content_id(self) -> str:
+        """Differs wherever the vectors may differ; vectors of two content ids are never compared."""
+        ...
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Returns the vector of each text, float32 of shape ``(len(texts), dimension)``, finite."""
         ...

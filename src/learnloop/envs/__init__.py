@@ -2,6 +2,7 @@
 
 from learnloop.envs.checks import check_env
 from learnloop.envs.episodes import Episode
+from learnloop.envs.goal_commands import CheckedBy, CommandAction, GoalCommands, HasFiles, shell
 from learnloop.envs.goal_simulator import GoalSimulator, WorldAction
 from learnloop.envs.goal_task import Goal, GoalExecutor, GoalRewards, GoalTask, Outcome
 from learnloop.envs.prompt_mutation import PromptMutationSimulator
@@ -14,14 +15,18 @@ __all__ = [
     "ALIASES",
     "ActionEdge",
     "AnyEnv",
+    "CheckedBy",
+    "CommandAction",
     "EncodedText",
     "EnvStream",
     "Episode",
     "Goal",
+    "GoalCommands",
     "GoalExecutor",
     "GoalRewards",
     "GoalSimulator",
     "GoalTask",
+    "HasFiles",
     "Outcome",
     "PromptMutationSimulator",
     "ToolUse",
@@ -33,4 +38,5 @@ __all__ = [
     "make_stream",
     "register_envs",
     "resolve_env",
+    "shell",
 ]

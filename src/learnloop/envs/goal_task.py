@@ -1,8 +1,9 @@
 """Goals that are reached by actions with effects: the environment, and what executes its actions.
 
 The environment knows nothing of the world. An executor performs each action and says what came of it; a verifier,
-which each goal brings, says whether the goal is reached. Where no executor is given, ``GoalSimulator`` is used: a
-simulator, which ``info["simulated"]`` says at every step.
+which each goal brings, says whether the goal is reached. Where no executor is given, ``GoalCommands`` runs commands in
+a sandbox; ``make_executor="simulated"`` takes ``GoalSimulator`` instead, which is thousands of times faster. Which of
+them it is, ``info["simulated"]`` says at every step.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ class GoalTask(gymnasium.Env[Shown, int]):
 
     def __init__(
         self,
-        make_executor: Callable[[], GoalExecutor] | None = None,
+        make_executor: Callable[[], GoalExecutor] | Literal["commands", "simulated"] = "commands",
         goals: Sequence[Goal] | None = None,
         rewards: GoalRewards | Mapping[str, float] | None = None,
         max_steps: int = 50,
@@ -156,8 +157,8 @@ class GoalTask(gymnasium.Env[Shown, int]):
         """Makes the executor.
 
         Args:
-            make_executor: makes one executor; several environments side by side call it once each. None:
-                ``GoalSimulator``.
+            make_executor: makes one executor; several environments side by side call it once each. "commands":
+                ``GoalCommands``; "simulated": ``GoalSimulator``, which executes nothing.
             goals: asked for; None: all that the executor knows.
             rewards: what steps earn; as a mapping, what is left out is as in ``GoalRewards``.
             max_steps: an episode is cut after so many.
@@ -169,6 +170,7 @@ class GoalTask(gymnasium.Env[Shown, int]):
 
         Raises:
             UsageError: a value has no meaning, or the executor does not fit.
+            SandboxError: the default executor cannot protect this machine, so nothing is executed.
         """
         check_whole(_LABEL, "max_steps", max_steps)
         check_choice(_LABEL, "goal_view", goal_view, ("number", "text"))
@@ -276,10 +278,14 @@ class GoalTask(gymnasium.Env[Shown, int]):
         return info
 
 
-def _executor(make_executor: Callable[[], object] | None) -> GoalExecutor:
-    from learnloop.envs.goal_simulator import GoalSimulator  # which knows this module
+def _executor(make_executor: Callable[[], object] | str) -> GoalExecutor:
+    from learnloop.envs.goal_commands import GoalCommands  # which know this module
+    from learnloop.envs.goal_simulator import GoalSimulator
 
-    made = GoalSimulator() if make_executor is None else make_executor()
+    if not callable(make_executor):
+        check_choice(_LABEL, "make_executor", make_executor, ("commands", "simulated"))
+        make_executor = GoalSimulator if make_executor == "simulated" else GoalCommands
+    made = make_executor()
     if not isinstance(made, GoalExecutor):
         raise UsageError(
             f"make_executor of {_LABEL} made {made!r}; an object with goals, actions, state_size, is_simulated, start, "

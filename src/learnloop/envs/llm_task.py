@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from learnloop.core.errors import FormatError, NotFoundError, UsageError
-from learnloop.envs.answer_scores import check_target, find_score, scored
+from learnloop.envs.answer_scores import check_target, find_score, scored, to_attempt
 from learnloop.envs.checking import check_whole, refuse_step
 from learnloop.models import ChatEndpoint, EndpointConfig
 
@@ -47,8 +47,8 @@ class LLMTask(gymnasium.Env[Any, int]):
         Args:
             prompts: what can be sent; ``{input}`` in each is replaced by the task's input.
             tasks: the tasks, or a JSON Lines file of them.
-            reward: ``exact_match``, ``contains``, ``numeric``, or ``module:function``, called with the answer and the
-                task.
+            reward: ``exact_match``, ``contains``, ``numeric``, or ``module:function``, called with the attempt: what
+                was sent, the answer, the task's ``target`` as ``expected`` and the task as ``metadata``.
             endpoint: the fields of ``EndpointConfig``: ``base_url``, ``model``, ``max_tokens``, ``temperature``,
                 ``timeout_seconds``, ``api_key_env``, ``cache``, ``max_requests`` (of this one environment) ...
 
@@ -93,8 +93,9 @@ class LLMTask(gymnasium.Env[Any, int]):
         if task is None:
             raise refuse_step(_LABEL)
         check_whole(_LABEL, "action", action, 0, len(self._prompts) - 1)
-        answer = self._endpoint.complete(self._prompts[int(action)].replace(SLOT, task["input"])).text
-        reward = scored(self._reward, self._score, answer, task)
+        prompt = self._prompts[int(action)].replace(SLOT, task["input"])
+        answer = self._endpoint.complete(prompt).text
+        reward = scored(self._reward, self._score, to_attempt(prompt, answer, task))
         self._task = None
         return self._shown(task), reward, True, False, {"answer": answer, "num_requests": self._endpoint.num_requests}
 

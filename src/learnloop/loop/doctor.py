@@ -18,6 +18,7 @@ from learnloop.core.errors import CorruptError, LearnloopError
 from learnloop.core.ids import new_id
 from learnloop.core.records import Event, ModelCheckpoint, PolicyVersion
 from learnloop.loop.workspace import Settings, Workspace
+from learnloop.sandbox import Sandbox
 from learnloop.store import BlobStore, insert_events
 from learnloop.store.failures import from_disk
 
@@ -38,7 +39,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 def examine(settings: Settings) -> list[Check]:
     """Returns what was found; nothing is changed, but a store that is there gets the event ``doctor.checked``."""
-    checks = [_python(), _sqlite(), *_extras(), _settings(settings)]
+    checks = [_python(), _sqlite(), *_extras(), _sandbox(), _settings(settings)]
     try:
         if not Workspace.is_made(settings):
             found = f"none in {settings.home}"
@@ -68,6 +69,18 @@ def _extras() -> Iterator[Check]:
         advice = f'optional: pip install "learnloop[{extra}]"' if missing else ""
         found = f"without {', '.join(missing)}" if missing else "installed"
         yield Check(name=f"extra {extra}", ok=True, found=found, advice=advice)
+
+
+def _sandbox() -> Check:
+    """Looks at what runs code that nobody trusts. Without it all works but what needs it, which then refuses."""
+    report = Sandbox().report()
+    if report.missing:
+        reasons = dict.fromkeys(each.reason or "" for each in report.missing)
+        return Check(name="sandbox", ok=True, found="no code can be run", advice="; ".join(reasons))
+    idle = [each for each in report.protections if not each.is_active]
+    reasons = dict.fromkeys(each.reason or "" for each in idle)
+    found = f"without {', '.join(each.name for each in idle)}" if idle else "all protections are active"
+    return Check(name="sandbox", ok=True, found=found, advice="; ".join(reasons))
 
 
 def _settings(settings: Settings) -> Check:

@@ -41,7 +41,8 @@ def register(kind: str, name: str, value: Any) -> None:
         kind: ``algorithm``, ``environment``, ``reward`` or ``encoder``.
         name: lower-case letters, digits, ``_``, ``.`` and ``-``.
         value: a subclass of ``Algorithm`` with ``config_type``; the id of a gymnasium environment or what makes one; a
-            function of an answer and its task that returns a number; or an object with ``size`` and ``encode(texts)``.
+            function of an ``Attempt`` that returns a number or a ``Score``; or an object with ``size`` and
+            ``encode(texts)``.
 
     Raises:
         UsageError: the kind is unknown, the name is taken or cannot be used, or the value is not of its kind.

@@ -4,18 +4,35 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from learnloop.algorithms import check_reward
 from learnloop.core.clock import now
 from learnloop.core.errors import NotFoundError, RewardError, UsageError
 from learnloop.core.ids import new_id
 from learnloop.core.names import check_name
-from learnloop.core.records import Reward, Span
+from learnloop.core.records import Episode, LabelRequest, Reward, Span
+from learnloop.loop.attempts import attempt_of
 from learnloop.loop.tracing import resolve_episode
 from learnloop.loop.workspace import Workspace
+from learnloop.rewards.label_queue import SOURCE, LabelQueue
 
-SOURCE = "label"
-"""The source of rewards that people gave."""
-WORDS: Final = {"good": 1.0, "bad": 0.0}
+WORDS: Final = {"good": 1.0, "bad": 0.0, "up": 1.0, "down": 0.0}
+
+
+class ShownRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request for a label, with what a person needs to answer it."""
+
+    request: LabelRequest
+    prompt: str | None
+    output: str | None
+
+
+class ShownRequests(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of them."""
+
+    shown: list[ShownRequest]
+    next_cursor: str | None
 
 
 def label(
@@ -26,25 +43,30 @@ def label(
     name: str = "label",
     note: str | None = None,
     span: str | None = None,
+    author: str | None = None,
 ) -> Reward:
     """Writes the reward that a person gives an episode, or a span of it, and returns it.
 
-    It is a part of the episode's reward, called ``name``. Labelling again replaces it: the last one counts.
+    It is a part of the episode's reward, called ``name``. Labelling again replaces it: the last one counts. A label of
+    the name ``label`` answers the open request for one, where the queue has one of this episode.
 
     Args:
         workspace: whose.
         episode: its id, or the beginning of it that no other has.
-        value: ``good``, ``bad`` or a number from 0 to 1.
+        value: ``good``, ``bad`` (or ``up``, ``down``) or a number from 0 to 1.
         name: of the part.
         note: why.
         span: the id of a span of the episode; a reward of a span is no part of the episode's.
+        author: the person who says so; None: not known.
 
     Raises:
         NotFoundError: there is no such episode, or no such span in it.
-        UsageError: ``value`` is no such value.
+        UsageError: ``value`` is no such value, or ``author`` is empty.
     """
-    number = _value(value)
+    number = read_label(value)
     check_name("a reward", name)
+    if author is not None and not author.strip():
+        raise UsageError("author is empty; give the name of the person who labels, or leave it out")
     episode_id = resolve_episode(workspace, episode)
     if span is not None:
         found = workspace.store.find(Span, span)
@@ -59,14 +81,49 @@ def label(
         name=name,
         value=number,
         source=SOURCE,
+        author=author,
         reason=note,
         created_at=now(),
     )
-    workspace.store.write([reward])
+    if name == SOURCE:
+        LabelQueue(workspace.store).record(reward)
+    else:
+        workspace.store.write([reward])
     return reward
 
 
-def _value(value: str | float) -> float:
+def label_queue(workspace: Workspace) -> LabelQueue:
+    """Returns the queue of episodes that people are asked about."""
+    return LabelQueue(workspace.store)
+
+
+def show_requests(workspace: Workspace, *, limit: int = 20, after: str | None = None) -> ShownRequests:
+    """Returns open requests, the most useful first, each with what its episode was asked and answered.
+
+    Raises:
+        UsageError: the limit is out of range, or the cursor is none.
+    """
+    page = LabelQueue(workspace.store).pending(limit=limit, after=after)
+    shown = []
+    for request in page.requests:
+        episode = workspace.store.find(Episode, request.episode_id)
+        attempt = None if episode is None else attempt_of(workspace, episode)
+        shown.append(
+            ShownRequest(
+                request=request,
+                prompt=None if attempt is None else attempt.prompt,
+                output=None if attempt is None else attempt.output,
+            )
+        )
+    return ShownRequests(shown=shown, next_cursor=page.next_cursor)
+
+
+def read_label(value: str | float) -> float:
+    """Returns a label as a number from 0 to 1: ``good``, ``bad``, ``up``, ``down``, or a number.
+
+    Raises:
+        UsageError: it is none of these.
+    """
     if isinstance(value, str) and value.lower() in WORDS:
         return WORDS[value.lower()]
     try:

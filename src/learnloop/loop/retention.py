@@ -21,7 +21,7 @@ Progress = Callable[[int], None]
 def remove_named(
     workspace: Workspace, episodes: Collection[str], *, dry_run: bool = False, progress: Progress | None = None
 ) -> Removal:
-    """Removes episodes, running ones too, with their spans, decisions and rewards; returns how many of each.
+    """Removes episodes, running ones too, with all that belongs to them; returns how many of each.
 
     Args:
         workspace: whose.

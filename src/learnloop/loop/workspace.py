@@ -18,6 +18,7 @@ from sqlalchemy.exc import ArgumentError
 
 from learnloop.core.errors import NotFoundError, StoreReadOnlyError, UsageError, one_of
 from learnloop.core.ids import new_id
+from learnloop.loop.reward_settings import RewardSettings
 from learnloop.store import Store
 from learnloop.store.failures import from_disk
 from learnloop.traces.redaction import RedactionSettings, Redactor
@@ -46,6 +47,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """``argument``, ``environment``, a file's path or ``default``, by setting."""
     redaction: RedactionSettings = RedactionSettings()
     """What is taken out of records before they are stored."""
+    rewards: RewardSettings = RewardSettings()
+    """How runs are scored."""
+    embedder: dict[str, Any] = {}
+    """Fields of ``EmbedderConfig``; empty: the local model."""
     retention_days: int | None = None
     """After how many days episodes are removed by ``apply_retention``; None: never."""
 
@@ -74,6 +79,8 @@ class _SettingsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     database: str | None = None
     retention_days: Annotated[int, msgspec.Meta(ge=1, le=MAX_RETENTION_DAYS)] | None = None
     redaction: RedactionSettings = RedactionSettings()
+    rewards: RewardSettings = RewardSettings()
+    embedder: dict[str, Any] = {}
 
 
 def find_settings(
@@ -115,6 +122,8 @@ def find_settings(
         database=_anchored(found_database, relative_to, database_origin),
         origins={"home": home_origin, "database": database_origin},
         redaction=from_file.redaction,
+        rewards=from_file.rewards,
+        embedder=from_file.embedder,
         retention_days=from_file.retention_days,
     )
 

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
 from learnloop.models.answer_cache import AnswerCache
+from learnloop.models.budget import Budget
 from learnloop.models.chat import Completion
 from learnloop.models.chat_stream import ChatStream
 from learnloop.models.endpoint_config import EndpointConfig
@@ -23,14 +24,14 @@ class ChatEndpoint:
         num_cached: questions that were answered from the cache.
     """
 
-    def __init__(self, config: EndpointConfig) -> None:
-        """Connects to nothing yet.
+    def __init__(self, config: EndpointConfig, budget: Budget | None = None) -> None:
+        """Connects to nothing yet; ``budget`` takes the place of the one that the configuration describes.
 
         Raises:
             UsageError: the address is none, or the variable with the key is not set.
         """
         self._config = config
-        self._transport = Transport(config, "/chat/completions")
+        self._transport = Transport(config, "/chat/completions", budget)
         self._cache = None if config.cache is None else AnswerCache(config.cache)
         self._threads: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
@@ -55,8 +56,8 @@ class ChatEndpoint:
         """Tokens used so far as the endpoint counts them; estimated for requests without a count. See ``Budget``."""
         return self._transport.budget.num_tokens
 
-    def complete(self, asked: Asked) -> Completion:
-        """Returns what the model answers.
+    def complete(self, asked: Asked, deadline_seconds: float | None = None) -> Completion:
+        """Returns what the model answers; ``deadline_seconds`` counts where it is shorter than the configuration's.
 
         Raises:
             AuthError: the endpoint refuses the key (401, 403).
@@ -66,7 +67,10 @@ class ChatEndpoint:
             ConflictError: ``max_requests`` or ``max_total_tokens`` are used up.
         """
         question = self._question(asked)
-        return self._kept(question) or self._transport.ask(question.body, question.num_tokens, question.read)
+        kept = self._kept(question)
+        if kept is not None:
+            return kept
+        return self._transport.ask(question.body, question.num_tokens, question.read, deadline_seconds)
 
     async def acomplete(self, asked: Asked) -> Completion:
         """Returns what the model answers, and lets other tasks run until it is there; raises as ``complete`` does.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -39,8 +40,8 @@ class Transport:
         budget: what was spent.
     """
 
-    def __init__(self, config: EndpointConfig, path: str) -> None:
-        """Connects to nothing yet.
+    def __init__(self, config: EndpointConfig, path: str, budget: Budget | None = None) -> None:
+        """Connects to nothing yet; ``budget`` takes the place of the one that the configuration describes.
 
         Raises:
             UsageError: the address is none, or the variable with the key is not set.
@@ -49,12 +50,14 @@ class Transport:
         self._config = config
         self._path = f"{url.path.rstrip('/')}{path}"
         self.name = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{self._path}"
-        self.budget = Budget(self.name, config.max_requests, config.max_total_tokens)
+        self.budget = budget or Budget(self.name, config.max_requests, config.max_total_tokens)
         self._key = read_key(config.api_key_env)
         self._pool = ConnectionPool(url, self.name)
         self._places = threading.BoundedSemaphore(config.max_in_flight)
 
-    def ask(self, body: bytes, num_tokens: int, read: Callable[[Exchange], T]) -> T:
+    def ask(
+        self, body: bytes, num_tokens: int, read: Callable[[Exchange], T], deadline_seconds: float | None = None
+    ) -> T:
         """Returns what ``read`` makes of the answer; asks again while a failure may pass.
 
         Args:
@@ -62,6 +65,7 @@ class Transport:
             num_tokens: that it may use, for the budget.
             read: is given each answer with the status 200. It closes it, now or later, unless it raises; what
                 ``Reply.read`` raises and ``PassingError`` mean that another try is worth it.
+            deadline_seconds: for this question, where it is shorter than the configuration's.
 
         Raises:
             AuthError: the endpoint refuses the key (401, 403).
@@ -71,7 +75,8 @@ class Transport:
             ConflictError: ``max_requests`` or ``max_total_tokens`` are used up.
         """
         config = self._config
-        deadline = time.monotonic() + config.deadline_seconds
+        seconds = min(config.deadline_seconds, math.inf if deadline_seconds is None else deadline_seconds)
+        deadline = time.monotonic() + seconds
         wait = config.backoff_seconds
         for attempt in range(config.max_retries + 1):
             try:
@@ -87,7 +92,7 @@ class Transport:
                 if time.monotonic() + pause >= deadline:
                     raise UnreachableError(
                         f"{self.name} {reason}; another try is not over within deadline_seconds "
-                        f"({config.deadline_seconds:g} s). It was asked {attempt + 1} times"
+                        f"({seconds:.3g} s). It was asked {attempt + 1} times"
                     ) from failure
             time.sleep(pause)
             wait = min(2 * wait, MAX_WAIT_SECONDS)
@@ -120,11 +125,11 @@ class Transport:
 
     def _enter(self, deadline: float) -> None:
         """Waits for a place among the requests in flight."""
-        config = self._config
-        if not self._places.acquire(timeout=max(0.0, deadline - time.monotonic())):
+        left = max(0.0, deadline - time.monotonic())
+        if not self._places.acquire(timeout=left):
             raise UnreachableError(
-                f"{self.name} was not asked within {config.deadline_seconds:g} s (deadline_seconds): so long were "
-                f"{config.max_in_flight} other requests (max_in_flight) on their way"
+                f"{self.name} was not asked within {left:.3g} s (deadline_seconds): so long were "
+                f"{self._config.max_in_flight} other requests (max_in_flight) on their way"
             )
 
     def _headers(self) -> dict[str, str]:

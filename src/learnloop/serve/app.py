@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from learnloop import __version__
 from learnloop.loop.workspace import Workspace
-from learnloop.serve import episodes, health, otlp, upkeep
+from learnloop.serve import episodes, health, otlp, rewards, upkeep
 from learnloop.serve.gate import Gate
 from learnloop.serve.openapi import describe
 from learnloop.serve.operations import Operations
@@ -23,7 +23,13 @@ from learnloop.serve.service import Service
 _log = logging.getLogger("learnloop.serve")
 _END_SECONDS = 2.0
 
-GROUPS: tuple[Operations, ...] = (health.operations, episodes.operations, otlp.operations, upkeep.operations)
+GROUPS: tuple[Operations, ...] = (
+    health.operations,
+    episodes.operations,
+    rewards.operations,
+    otlp.operations,
+    upkeep.operations,
+)
 """The routes that each server has; a new module of routes adds its ``operations`` here."""
 
 

@@ -93,6 +93,7 @@ class Operations:
         scope: ApiScope | None,
         status: int = 200,
         responses: Mapping[int | str, dict[str, Any]] | None = None,
+        operation_id: str | None = None,
         **rules: Any,
     ) -> Callable[[Endpoint], Endpoint]:
         """Decorates the endpoint of ``method path``: a coroutine function that takes a ``Request``.
@@ -105,6 +106,7 @@ class Operations:
             scope: what the key must allow; None: open to all.
             status: of a good answer.
             responses: further answers, as in OpenAPI.
+            operation_id: in the documentation; the endpoint's name where None.
             rules: the other fields of ``Rules``.
 
         Raises:
@@ -120,7 +122,7 @@ class Operations:
                 status_code=status,
                 tags=[self.name],
                 responses=dict(responses or {}),
-                operation_id=endpoint.__name__,
+                operation_id=operation_id or endpoint.__name__,
             )
             if operation.body_field is not None:
                 raise UsageError(

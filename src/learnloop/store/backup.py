@@ -27,7 +27,7 @@ from sqlalchemy import Connection, delete, func, select
 
 from learnloop.core.clock import now
 from learnloop.core.errors import ConflictError, CorruptError, NotFoundError, SchemaVersionError
-from learnloop.core.records import ModelCheckpoint, Record
+from learnloop.core.records import ModelCheckpoint, Record, RewardShare
 from learnloop.store import schema
 from learnloop.store.blobs import BlobStore, sync_folder, write_file
 from learnloop.store.engine import parse_url
@@ -45,7 +45,7 @@ _ADDRESS = re.compile(rb"\b[0-9a-f]{64}\b")
 _NONE: Mapping[str, Path] = MappingProxyType({})
 _BATCH = 2_000
 _CHUNK_BYTES = 1 << 20
-_SINCE: Mapping[str, str] = MappingProxyType({"api_keys": "0002"})
+_SINCE: Mapping[str, str] = MappingProxyType({"api_keys": "0002", "label_requests": "0004"})
 """The revision with which each table came that the first one did not have: older backups lack it."""
 
 
@@ -91,7 +91,7 @@ def backup(url: str, blobs: BlobStore | None, target: Path, *, folders: Mapping[
         raise NotFoundError(f"the folder {target.parent} is not there; create it, or give a path in another one")
     with opened(url) as connections, _disk(target), tempfile.TemporaryDirectory(dir=target.parent) as folder:
         path = connections.place.path
-        if (path is not None and not path.exists()) or revision_of(connections) != HEAD:
+        if (path is not None and not path.exists()) or revision_of(connections, exists=True) != HEAD:
             raise NotFoundError(f"there is no store of revision {HEAD!r} in {connections.place.name}")
         temporary = Path(folder) / "backup.tar"
         with tarfile.open(temporary, "w", format=tarfile.PAX_FORMAT) as tar:
@@ -175,7 +175,7 @@ def _restore_all(
     _restore_folders(tar, manifest, source, folders)
     for kind, table in TABLES.items():
         if _part_of(table.name) in manifest.parts:
-            _restore_table(connection, tar, source, kind)
+            _restore_table(connection, tar, source, kind, manifest.revision)
         _set_sequence(connection, table.name)
     reset_words(connection)
 
@@ -399,19 +399,29 @@ def _restore_folders(tar: tarfile.TarFile, manifest: Manifest, source: Path, fol
             write_file(folders[folder] / relative, _open(tar, name, source).read())
 
 
-def _restore_table(connection: Connection, tar: tarfile.TarFile, source: Path, kind: type[Record]) -> None:
+def _restore_table(
+    connection: Connection, tar: tarfile.TarFile, source: Path, kind: type[Record], revision: str
+) -> None:
     name = _part_of(table_of(kind).name)
+    renewed = _renew_share if kind is RewardShare and revision < "0004" else bytes
     decoder = msgspec.json.Decoder(tuple[int | None, kind])  # type: ignore[valid-type]
     batch: list[tuple[int | None, Record]] = []
     for number, line in enumerate(_open(tar, name, source), 1):
         try:
-            batch.append(decoder.decode(line))
+            batch.append(decoder.decode(renewed(line)))
         except msgspec.MsgspecError as error:
             raise CorruptError(f"line {number} of {name} in {source} is no {kind.__name__}: {error}") from error
         if len(batch) == _BATCH:
             _insert_batch(connection, kind, batch)
             batch = []
     _insert_batch(connection, kind, batch)
+
+
+def _renew_share(line: bytes) -> bytes:
+    """Returns a share as it is written since revision 0004: an older one was given out alone, as the migration says."""
+    sequence, fields = msgspec.json.decode(line, type=tuple[None, dict[str, Any]])
+    added = {"completion_id": fields.get("reward_share_id"), "method": "unknown"}
+    return msgspec.json.encode((sequence, {**added, **fields}))
 
 
 def _insert_batch(connection: Connection, kind: type[Record], batch: Iterable[tuple[int | None, Record]]) -> None:

@@ -29,6 +29,8 @@ _CONNECT_SECONDS = 5
 _LOCK_TIMEOUT_MS = 5_000
 _CHECKPOINT_TRIES = 5
 """Each waits for ``BUSY_TIMEOUT_MS``."""
+_VACUUMED = "episodes, spans, decisions, rewards, reward_history, label_requests, tasks"
+"""PostgreSQL's tables of traces and of what is said of them."""
 TRANSFORM = "learnloop_transform"
 """The execution option of a connection that says what records become before they are written."""
 _EXAMPLES = "sqlite:///path/to/learnloop.db, sqlite:///:memory: or postgresql://user@host/database"
@@ -241,7 +243,9 @@ class Connections:
             return True
         if self.place.backend == "postgresql":
             with self.writer.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-                connection.exec_driver_sql("VACUUM episodes, spans, decisions, rewards, tasks")
+                connection.exec_driver_sql(
+                    "VACUUM episodes, spans, decisions, rewards, reward_history, label_requests, tasks"
+                )
             return True
         with closing(self.writer.raw_connection()) as connection:
             cursor = connection.cursor()

@@ -60,13 +60,18 @@ def opened(url: str) -> Iterator[Connections]:
         connections.close()
 
 
-def revision_of(connections: Connections) -> str | None:
+def revision_of(connections: Connections, *, exists: bool = False) -> str | None:
     """Returns the revision of an open database; None for an empty one.
+
+    Args:
+        connections: those of the database.
+        exists: whether it is known to be there. It is then only read, which no other writer can hold up; a reader
+            cannot open a file that is not there yet.
 
     Raises:
         SchemaVersionError: it has tables that are not learnloop's.
     """
-    with connections.writing() as connection:  # a reader cannot open a file that is not there yet
+    with connections.reading() if exists else connections.writing() as connection:
         return _read_revision(connection, connections.place.name)
 
 

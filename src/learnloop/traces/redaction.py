@@ -3,8 +3,9 @@
 One ``Redactor`` stands before everything that enters a store. What it takes out is replaced by a token: ``[key]``, a
 pseudonym of an address (``[email:1a2b3c4d]``, the same for the same address, so that what is learned of it stays), or
 ``[NAME]`` of a pattern. Texts are looked at where people and programs write them: a span's name, error and attributes,
-an episode's error and metadata, a reward's reason, a task's metadata. Ids, names of tasks and the contexts of decisions
-stay: they are what records are found by, and what policies learn from.
+an episode's error and metadata, the reasons of rewards and of questions for labels, the metadata of a task and of a
+reward's shares. Ids, names of tasks, the contexts of decisions and who gave a reward stay: they are what records are
+found by, and what is learned from.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from learnloop.core.errors import UsageError, one_of
-from learnloop.core.records import Episode, Record, Reward, Span, Task
+from learnloop.core.records import Episode, LabelRequest, Record, Reward, RewardShare, Span, Task
 from learnloop.traces.patterns import Pattern, check_pattern
 from learnloop.traces.secrets import KEY_TOKEN, find_secrets, may_hold_secret, merged, names_secret
 
@@ -31,6 +32,8 @@ _FIELDS: Mapping[type[Record], tuple[str, ...]] = {
     Span: ("name", "error", "attributes"),
     Episode: ("error", "metadata"),
     Reward: ("reason",),
+    RewardShare: ("metadata",),
+    LabelRequest: ("reason",),
     Task: ("metadata",),
 }
 """What is looked at of each kind of record."""

@@ -1,6 +1,7 @@
 """Removes episodes with all that belongs to them, in steps so short that whoever records meanwhile hardly waits.
 
-An episode goes last, after its spans, decisions and rewards: what was interrupted is finished by removing it again.
+An episode goes last, after its spans, decisions, rewards with their shares, and questions for labels: what was
+interrupted is finished by removing it again.
 SQLite overwrites what is removed, and the index of words forgets it.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -37,6 +38,9 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
     num_spans: int
     num_decisions: int
     num_rewards: int
+    num_shares: int
+    """Shares of rewards (table ``reward_history``)."""
+    num_label_requests: int
     num_tasks: int
     """Those that no episode is a try at any more."""
     scrubbed: bool = True
@@ -75,14 +79,14 @@ def remove_episodes(
     orphans_before: datetime | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Removal:
-    """Removes the episodes that fulfil a condition, with their spans, decisions and rewards; returns how many.
+    """Removes the episodes that fulfil a condition, with all that belongs to them; returns how many.
 
     Each is reported as ``episode.removed``. Tasks that no other episode is a try at go too; agents stay.
 
     Args:
         store: where they lie.
         which: a condition on the table of episodes.
-        orphans_before: also remove what belongs to no episode and is older than that: spans, decisions, rewards.
+        orphans_before: also remove what belongs to no episode and is older than that.
         progress: told of the number of episodes removed.
     """
     counts: Counter[str] = Counter()
@@ -105,8 +109,13 @@ def merge_all(store: Store) -> None:
 
 
 def _removal(counts: Json, *, scrubbed: bool = True) -> Removal:
-    names = ("episodes", "spans", "decisions", "rewards", "tasks")
-    return Removal(**{f"num_{name}": counts.get(name, 0) for name in names}, scrubbed=scrubbed)
+    names = ("episodes", "spans", "decisions", "rewards", "reward_history", "label_requests", "tasks")
+    return Removal(**_named({name: counts.get(name, 0) for name in names}), scrubbed=scrubbed)
+
+
+def _named(counts: Mapping[str, int]) -> dict[str, int]:
+    """Returns numbers by table as reports call them."""
+    return {"num_shares" if name == "reward_history" else f"num_{name}": number for name, number in counts.items()}
 
 
 def _belongings(episode_ids: Any) -> list[tuple[Table, ColumnElement[bool]]]:
@@ -116,6 +125,8 @@ def _belongings(episode_ids: Any) -> list[tuple[Table, ColumnElement[bool]]]:
     traces = select(schema.episodes.c.trace_id).where(schema.episodes.c.episode_id.in_(episode_ids))
     loose = and_(spans.episode_id.is_(None), spans.trace_id.in_(traces))
     return [
+        (schema.label_requests, schema.label_requests.c.episode_id.in_(episode_ids)),
+        (schema.reward_history, schema.reward_history.c.episode_id.in_(episode_ids)),
         (schema.rewards, or_(rewards.episode_id.in_(episode_ids), rewards.decision_id.in_(of_decisions))),
         (schema.decisions, decisions.episode_id.in_(episode_ids)),
         (schema.spans, or_(spans.episode_id.in_(episode_ids), loose)),
@@ -127,6 +138,7 @@ def _orphans(before: datetime | None) -> list[tuple[Table, ColumnElement[bool]]]
     if before is None:
         return []
     rewards, decisions, spans, episodes = schema.rewards.c, schema.decisions.c, schema.spans.c, schema.episodes.c
+    shares, requests = schema.reward_history.c, schema.label_requests.c
 
     def lost(key: Column[Any]) -> ColumnElement[bool]:
         return ~exists().where(episodes.episode_id == key)
@@ -135,6 +147,8 @@ def _orphans(before: datetime | None) -> list[tuple[Table, ColumnElement[bool]]]
     decided = exists().where(decisions.decision_id == rewards.decision_id, kept)
     in_trace = exists().where(episodes.trace_id == spans.trace_id)
     return [
+        (schema.label_requests, and_(requests.created_at < before, lost(requests.episode_id))),
+        (schema.reward_history, and_(shares.created_at < before, lost(shares.episode_id))),
         (schema.rewards, and_(rewards.created_at < before, lost(rewards.episode_id), ~decided)),
         (schema.decisions, and_(decisions.created_at < before, lost(decisions.episode_id))),
         (schema.spans, and_(spans.ended_at < before, lost(spans.episode_id), ~in_trace)),
@@ -155,7 +169,7 @@ def _remove_one(store: Store, episode_id: str) -> Counter[str]:
         agent_id, task_id = found
         connection.execute(delete(schema.episodes).where(episodes.episode_id == episode_id))
         forget_episodes(connection, [episode_id])
-        payload = {"agent_id": agent_id, **{f"num_{name}": number for name, number in counts.items()}}
+        payload = {"agent_id": agent_id, **_named(counts)}
         insert_events(connection, [("episode.removed", episode_id, payload)])
         return Counter(episodes=1, tasks=_remove_task(connection, task_id))
 
@@ -175,7 +189,7 @@ def _remove_orphans(store: Store, before: datetime | None) -> Counter[str]:
     for table, condition in _orphans(before):
         counts[table.name] += _remove_rows(store, table, condition)
     if +counts:
-        payload = {f"num_{name}": number for name, number in counts.items()}
+        payload = _named(counts)
         store.run(lambda connection: insert_events(connection, [("orphans.removed", "", payload)]))
     return counts
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, Connection, select, update
 
-from learnloop.core.records import Episode, Record, Reward, Span, Task
+from learnloop.core.records import Episode, LabelRequest, Record, Reward, RewardShare, Span, Task
 from learnloop.store import Store, insert_events, schema
 from learnloop.store.mapping import key_column, record_columns, table_of, to_record
 from learnloop.store.words import indexed_spans, queue_episodes, remove_words
@@ -17,6 +17,8 @@ from learnloop.traces.redaction import Redactor
 from learnloop.traces.removal import merge_all
 from learnloop.traces.search import words_of_span
 
+_NAMES = {RewardShare: "share", LabelRequest: "label_request"}
+"""What those types are called that have more than one word."""
 _ROWS = 50
 _STEP_SECONDS = 0.04
 
@@ -47,7 +49,7 @@ def redact_stored(
     Args:
         store: where the records lie.
         redactor: what takes secrets out of them.
-        episodes: a condition on the table of episodes: only these with their spans, rewards and tasks; None: all.
+        episodes: a condition on the table of episodes: only these with what belongs to them; None: all.
         dry_run: only look.
         progress: told of the number of records looked at.
     """
@@ -60,7 +62,8 @@ def redact_stored(
             after, looked_at, number = store.read(step) if dry_run else store.run(step)
             num_records += looked_at
             if number:
-                changed[kind.__name__.lower()] = changed.get(kind.__name__.lower(), 0) + number
+                name = _NAMES.get(kind, kind.__name__.lower())
+                changed[name] = changed.get(name, 0) + number
             if progress is not None:
                 progress(looked_at)
             if after is None:
@@ -78,7 +81,7 @@ def redact_stored(
 def _kinds(episodes: ColumnElement[bool] | None) -> list[tuple[type[Record], ColumnElement[bool] | None]]:
     """Returns the kinds of record that are looked at, each with which of them."""
     if episodes is None:
-        return [(Task, None), (Episode, None), (Span, None), (Reward, None)]
+        return [(kind, None) for kind in (Task, Episode, Span, Reward, RewardShare, LabelRequest)]
     chosen = schema.episodes.c
     ids = select(chosen.episode_id).where(episodes)
     decisions = select(schema.decisions.c.decision_id).where(schema.decisions.c.episode_id.in_(ids))
@@ -88,6 +91,8 @@ def _kinds(episodes: ColumnElement[bool] | None) -> list[tuple[type[Record], Col
         (Episode, episodes),
         (Span, schema.spans.c.episode_id.in_(ids)),
         (Reward, schema.rewards.c.episode_id.in_(ids) | of_decisions),
+        (RewardShare, schema.reward_history.c.episode_id.in_(ids)),
+        (LabelRequest, schema.label_requests.c.episode_id.in_(ids)),
     ]
 
 

@@ -1,0 +1,178 @@
+"""Commands about what people say of runs, and the reward that is learned from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from learnloop.cli.output import json_option, open_workspace, print_json, print_table, say
+
+_author = click.option("--author", required=True, envvar="LEARNLOOP_AUTHOR", help="Who says so [LEARNLOOP_AUTHOR].")
+
+
+@click.group()
+def labels() -> None:
+    """Ask people what runs were worth, and learn a reward from the answers."""
+
+
+@labels.command()
+@click.argument("number", type=click.IntRange(1, 1000))
+@click.option("--agent", help="Only this agent's.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of what is chosen by chance.")
+@json_option
+@click.pass_context
+def ask(ctx: click.Context, number: int, agent: str | None, seed: int, as_json: bool) -> None:
+    """Put the NUMBER episodes into the queue whose labels would teach most, with suggestions.
+
+    \b
+    Examples:
+      learnloop labels ask 20
+      learnloop labels ask 20 --agent support --json
+    """
+    from learnloop.loop.learned_rewards import fill_label_queue
+
+    opened = fill_label_queue(open_workspace(ctx), number, agent=agent, seed=seed)
+    if as_json:
+        print_json("learnloop.label-requests/v1", data=opened)
+        return
+    say(
+        f"{len(opened)} requests; answer them with: learnloop labels list, learnloop labels answer ID good --author YOU"
+    )
+
+
+@labels.command("list")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="The most to list.")
+@click.option("--after", metavar="CURSOR", help="Where the page before ended.")
+@json_option
+@click.pass_context
+def list_(ctx: click.Context, limit: int, after: str | None, as_json: bool) -> None:
+    """List the open requests, the most useful first, with what was asked and answered.
+
+    \b
+    Examples:
+      learnloop labels list --limit 5
+    """
+    from learnloop.loop.labelling import show_requests
+
+    page = show_requests(open_workspace(ctx), limit=limit, after=after)
+    if as_json:
+        print_json("learnloop.label-requests/v1", data=page.shown, next_cursor=page.next_cursor)
+        return
+    for each in page.shown:
+        say(f"{each.request.label_request_id}  episode {each.request.episode_id}  {each.request.reason}")
+        say(f"  asked:     {_short(each.prompt)}")
+        say(f"  answered:  {_short(each.output)}")
+        if each.request.suggested_value is not None:
+            say(f"  suggested: {each.request.suggested_value:.2f}")
+    if not page.shown:
+        say("no open requests; make some with: learnloop labels ask 20", error=True)
+    if page.next_cursor is not None:
+        say(f"more with --after {page.next_cursor}", error=True)
+
+
+def _short(text: str | None, limit: int = 300) -> str:
+    if text is None:
+        return "-"
+    flat = " ".join(text.split())
+    return flat if len(flat) <= limit else f"{flat[: limit - 1]}…"
+
+
+@labels.command()
+@click.argument("request_id")
+@click.argument("value", required=False)
+@click.option("--accept", is_flag=True, help="Take the suggestion.")
+@click.option("--note", help="Why.")
+@_author
+@json_option
+@click.pass_context
+def answer(
+    ctx: click.Context, request_id: str, value: str | None, accept: bool, note: str | None, author: str, as_json: bool
+) -> None:
+    """Answer the request REQUEST_ID: good, bad (up, down) or a number from 0 to 1.
+
+    Of two people who answer one request, the second is told so (exit 5).
+
+    \b
+    Examples:
+      learnloop labels answer 019b2f3c-... good --author ada
+      learnloop labels answer 019b2f3c-... --accept --author ada
+    """
+    from learnloop.loop.labelling import label_queue, read_label
+
+    if (value is None) != accept:
+        raise click.UsageError("give a VALUE, or --accept to take the suggestion")
+    queue = label_queue(open_workspace(ctx))
+    if value is None:
+        reward = queue.accept(request_id, author, note=note)
+    else:
+        reward = queue.answer(request_id, read_label(value), author, note=note)
+    if as_json:
+        print_json("learnloop.label/v1", reward=reward)
+        return
+    say(f"{reward.episode_id}: {reward.value:g} by {reward.author}")
+
+
+@labels.command()
+@click.argument("request_id")
+@_author
+@json_option
+@click.pass_context
+def skip(ctx: click.Context, request_id: str, author: str, as_json: bool) -> None:
+    """Close the request REQUEST_ID without an answer.
+
+    \b
+    Examples:
+      learnloop labels skip 019b2f3c-... --author ada
+    """
+    from learnloop.loop.labelling import label_queue
+
+    closed = label_queue(open_workspace(ctx)).skip(request_id, author)
+    if as_json:
+        print_json("learnloop.label-request/v1", request=closed)
+        return
+    say(f"{closed.episode_id}: skipped by {closed.closed_by}")
+
+
+@labels.command()
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the split by task.")
+@json_option
+@click.pass_context
+def learn(ctx: click.Context, seed: int, as_json: bool) -> None:
+    """Learn a reward from all labels and judge it on held-out tasks; exit 7 if it is no better than chance.
+
+    It is used where learnloop.toml says rewards.learned = "newest" and gives "learned" a weight, beside others.
+
+    \b
+    Examples:
+      learnloop labels learn
+    """
+    from learnloop.loop.learned_rewards import learn_reward
+    from learnloop.rewards.learned import LearnedRewardConfig
+
+    learned, place = learn_reward(open_workspace(ctx), LearnedRewardConfig(seed=seed))
+    report = learned.report
+    if as_json:
+        reason = report.reason_against
+        print_json(
+            "learnloop.learned-reward/v1", content_hash=place.name, ok=reason is None, reason=reason, report=report
+        )
+    else:
+        say(f"learned {place.name[:12]} from {report.num_labels} labels of {report.num_tasks} tasks")
+        print_table(("figure", "value", "from", "to"), _figures(report), empty="")
+        curve = [(each.n, each.kl, each.proxy, each.gold) for each in report.curve.points]
+        print_table(("best of n", "KL", "learned", "labels"), curve, empty="too few attempts a task for a curve")
+    learned.check_usable()
+
+
+def _figures(report: Any) -> list[tuple[Any, ...]]:
+    names = (
+        "calibration_error",
+        "brier",
+        "brier_of_mean",
+        "length_auc",
+        "length_correlation",
+        "label_length_correlation",
+    )
+    rows = [(name.replace("_", " "), getattr(report, name), None, None) for name in names]
+    return [("held-out AUC", report.auc.value, report.auc.low, report.auc.high), *rows]

@@ -1,0 +1,188 @@
+"""Recorded runs as what scorers look at: an ``Attempt`` for an episode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from learnloop.core.attempts import Attempt, AttemptStep, TaskType
+from learnloop.core.errors import FormatError, one_of
+from learnloop.core.records import Episode, EpisodeStatus, Json, Span, Task
+from learnloop.loop.workspace import Workspace
+from learnloop.traces.messages import as_text, messages_of, text_of
+from learnloop.traces.steps import TOOL_OPERATION, Step, in_time_order, steps_of
+
+_TASK_FIELDS = ("task_type", "expected", "prompt")
+"""What the metadata of a task, or else of an episode, may say of it."""
+
+
+class TaskTruth(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a task beside its runs: a line of a tasks file."""
+
+    task_id: str
+    task_type: TaskType | None = None
+    expected: Any = None
+    prompt: str | None = None
+    documents: list[str] = []
+    metadata: Json = {}
+
+
+Truths = Mapping[str, TaskTruth]
+"""What is known of tasks, by their ids."""
+
+
+def attempt_of(workspace: Workspace, episode: Episode, truths: Truths | None = None) -> Attempt:
+    """Returns an episode as an attempt at its task.
+
+    What the task was comes from ``truths``, else from the metadata of the stored task, else from the episode's own:
+    ``task_type``, ``expected``, ``prompt`` and ``documents``.
+
+    Args:
+        workspace: whose.
+        episode: a stored one.
+        truths: what is known of tasks beside the store.
+
+    Raises:
+        FormatError: the metadata names a task type that there is none of.
+    """
+    spans = in_time_order(workspace.store.iterate(Span, where={"episode_id": episode.episode_id}))
+    steps = steps_of(spans)
+    told = _told(workspace, episode, truths or {})
+    agents = _Agents(spans, episode.agent_id)
+    return Attempt(
+        episode_id=episode.episode_id,
+        task_id=episode.task_id,
+        task_type=_task_type(told.get("task_type"), episode),
+        prompt=told["prompt"] if isinstance(told.get("prompt"), str) else _prompt(steps),
+        output=_final_output(steps, spans),
+        expected=told.get("expected"),
+        documents=_documents(told.get("documents"), spans),
+        steps=[_step(step, agents) for step in steps],
+        agents=agents.listed(steps),
+        completed=_completed(episode),
+        error=episode.error,
+        num_input_tokens=_tokens(steps, "input_tokens"),
+        num_output_tokens=_tokens(steps, "output_tokens"),
+        num_model_calls=sum(1 for step in steps if step.model),
+        duration_seconds=_duration(episode),
+        metadata={**told.get("metadata", {}), **episode.metadata},
+    )
+
+
+def _told(workspace: Workspace, episode: Episode, truths: Truths) -> dict[str, Any]:
+    """Returns what is said of the task, by field."""
+    metadata: dict[str, Any] = {}
+    if episode.task_id is not None:
+        task = workspace.store.find(Task, episode.task_id)
+        metadata = {} if task is None else dict(task.metadata)
+    fields = (*_TASK_FIELDS, "documents")
+    told = {name: episode.metadata[name] for name in fields if name in episode.metadata}
+    told.update({name: metadata[name] for name in fields if name in metadata})
+    told["metadata"] = {name: value for name, value in metadata.items() if name not in fields}
+    truth = truths.get(episode.task_id or "")
+    if truth is not None:
+        given = msgspec.structs.asdict(truth)
+        told.update({name: given[name] for name in fields if given[name] not in (None, [])})
+        told["metadata"] = {**told["metadata"], **truth.metadata}
+    return told
+
+
+def _task_type(value: Any, episode: Episode) -> TaskType | None:
+    if value is None:
+        return None
+    try:
+        return TaskType(value)
+    except ValueError as error:
+        raise FormatError(
+            f"the task of episode {episode.episode_id} has the type {value!r}; allowed are "
+            f"{one_of([each.value for each in TaskType])}"
+        ) from error
+
+
+def _prompt(steps: Sequence[Step]) -> str | None:
+    """Returns what the user said first."""
+    for step in steps:
+        for said in step.messages:
+            if said["role"] == "user" and text_of(said):
+                return text_of(said)
+    return None
+
+
+def _final_output(steps: Sequence[Step], spans: Sequence[Span]) -> str | None:
+    """Returns the last answer of a model that asks for no tool, else what the outermost span gave back."""
+    for step in reversed(steps):
+        if step.output is not None and step.error is None and not step.tool_calls:
+            return text_of(step.output)
+    known = {span.span_id for span in spans}
+    roots = [span for span in spans if span.parent_id not in known and span.operation != TOOL_OPERATION]
+    given = [span.attributes["output"] for span in roots if span.attributes.get("output") is not None]
+    if not given:
+        return None
+    said = messages_of(given[-1]) if isinstance(given[-1], list) else []
+    return text_of(said[-1]) if said else as_text(given[-1])
+
+
+def _documents(told: Any, spans: Iterable[Span]) -> list[str]:
+    """Returns what was retrieved: as the task says, else what the spans of retrieval gave back."""
+    if isinstance(told, list):
+        return [as_text(each) for each in told]
+    found: list[str] = []
+    for span in spans:
+        if span.operation == "retrieval" and (output := span.attributes.get("output")) is not None:
+            found.extend(as_text(each) for each in (output if isinstance(output, list) else [output]))
+    return found
+
+
+def _step(step: Step, agents: _Agents) -> AttemptStep:
+    return AttemptStep(
+        span_id=step.span_id,
+        agent_id=agents.of(step.span_id),
+        output=None if step.output is None else text_of(step.output),
+        tool_calls=step.tool_calls,
+        error=step.error,
+    )
+
+
+class _Agents:
+    """Whose each span is: the agent's that was invoked around it, else the episode's."""
+
+    def __init__(self, spans: Iterable[Span], agent_id: str) -> None:
+        self._by_id = {span.span_id: span for span in spans}
+        self._default = agent_id
+
+    def of(self, span_id: str) -> str:
+        seen: set[str] = set()
+        span = self._by_id.get(span_id)
+        while span is not None and span.span_id not in seen:
+            if span.operation == "invoke_agent" and span.name:
+                return span.name
+            seen.add(span.span_id)
+            span = self._by_id.get(span.parent_id or "")
+        return self._default
+
+    def listed(self, steps: Sequence[Step]) -> list[str]:
+        """Returns who took part, each once, in the order of their first steps; those without a step come last."""
+        invoked = [span.name for span in self._by_id.values() if span.operation == "invoke_agent" and span.name]
+        return list(dict.fromkeys([*(self.of(step.span_id) for step in steps), *invoked])) or [self._default]
+
+
+def _completed(episode: Episode) -> bool | None:
+    if episode.status is EpisodeStatus.RUNNING:
+        return None
+    return episode.status is EpisodeStatus.COMPLETED and not episode.truncated
+
+
+def _tokens(steps: Sequence[Step], name: str) -> int | None:
+    """Returns how many tokens all calls took; None where one of them does not say."""
+    counts = [step.attributes.get("usage") for step in steps if step.model]
+    numbers = [usage.get(name) for usage in counts if isinstance(usage, Mapping)]
+    known = [number for number in numbers if isinstance(number, int)]
+    return sum(known) if known and len(known) == len(counts) else None
+
+
+def _duration(episode: Episode) -> float | None:
+    if episode.ended_at is None or episode.metadata.get("time_unknown") is True:
+        return None
+    return (episode.ended_at - episode.started_at).total_seconds()

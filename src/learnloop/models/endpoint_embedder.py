@@ -1,0 +1,152 @@
+"""A client of any OpenAI-compatible embedding model."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal, Self
+
+import msgspec
+import numpy as np
+
+from learnloop.core.errors import UsageError
+from learnloop.models.connections import MAX_ANSWER_BYTES
+from learnloop.models.embedding_wire import embedding_body, read_embeddings
+from learnloop.models.endpoint_config import EndpointConfig
+from learnloop.models.transport import Exchange, PassingError, Transport
+from learnloop.models.vectors import Vectors, check_dimension
+
+_OWN_FIELDS = frozenset(("model", "input", "dimensions", "encoding_format"))
+_BYTES_PER_TOKEN = 4
+_BYTES_PER_NUMBER = 32
+"""Of a number in JSON, at most."""
+MAX_BATCH = 2048
+"""Texts in a request, as OpenAI allows."""
+
+
+class EndpointEmbedderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which embedding model, and how its vectors are asked for."""
+
+    endpoint: EndpointConfig
+    """Where it is; of what it says of chats nothing is used. ``/embeddings`` is added to its address."""
+    dimension: int
+    """How many numbers its vectors have, such as 1536; another answer is an error."""
+    dimensions: bool = False
+    """Whether ``dimension`` is sent as ``dimensions``, for models that can give vectors of several."""
+    encoding: Literal["float", "base64"] = "float"
+    """How the numbers come; base64 is a quarter of the bytes."""
+    batch_size: int = 64
+    """Texts in one request."""
+
+    def __post_init__(self) -> None:
+        """Refuses values without a meaning."""
+        check_dimension(self.dimension)
+        if not 1 <= self.batch_size <= MAX_BATCH:
+            raise UsageError(f"batch_size is {self.batch_size}; allowed are 1 to {MAX_BATCH:,}")
+        taken = sorted(_OWN_FIELDS & self.endpoint.extra_body.keys())
+        if taken:
+            raise UsageError(f"extra_body has {taken[0]!r}, which has a place of its own; see EndpointEmbedderConfig")
+        if self.endpoint.cache is not None:
+            raise UsageError("the endpoint of an embedder has a cache; leave it out, the cache folder keeps vectors")
+
+
+class EndpointEmbedder:
+    """Embeds texts with a model behind an address, several batches at the same time. For any number of threads.
+
+    Attributes:
+        name: the model and its address, without user and password.
+        dimension: as configured.
+        content_id: of address, model, dimension and further fields of the requests.
+    """
+
+    def __init__(self, config: EndpointEmbedderConfig) -> None:
+        """Connects to nothing yet.
+
+        Raises:
+            UsageError: the address is none, or the variable with the key is not set.
+        """
+        endpoint = config.endpoint
+        self._config = config
+        self._transport = Transport(endpoint, "/embeddings")
+        self.name = f"{endpoint.model} at {self._transport.name}"
+        self.dimension = config.dimension
+        self.content_id = _content_id(config, self._transport.name)
+        self._batch_size = max(1, min(config.batch_size, MAX_ANSWER_BYTES // (_BYTES_PER_NUMBER * config.dimension)))
+
+    def __enter__(self) -> Self:
+        """Returns itself."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Closes it."""
+        self.close()
+
+    @property
+    def num_requests(self) -> int:
+        """Requests sent so far, repeated ones included."""
+        return self._transport.budget.num_requests
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens used so far as the endpoint counts them; estimated for requests without a count."""
+        return self._transport.budget.num_tokens
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Returns the vector of each text at the length 1, shape ``(len(texts), dimension)``.
+
+        A text that is too long for the model is as the endpoint treats it: most refuse it, some cut it.
+
+        Raises:
+            AuthError: the endpoint refuses the key (401, 403).
+            NotFoundError: it has no such model or path (404).
+            UsageError: it refuses the request, or answers something that is no vectors of this dimension.
+            UnreachableError: it does not answer, or not usefully, after all repetitions or in time.
+            ConflictError: ``max_requests`` or ``max_total_tokens`` are used up.
+        """
+        if isinstance(texts, str):
+            raise UsageError("a list of texts is needed, not one text; put it into a list")
+        listed = [text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for text in texts]
+        batches = [listed[start : start + self._batch_size] for start in range(0, len(listed), self._batch_size)]
+        if not batches:
+            return np.empty((0, self.dimension), dtype=np.float32)
+        if len(batches) == 1:
+            return self._embed(batches[0])
+        num_threads = min(self._config.endpoint.max_in_flight, len(batches))
+        with ThreadPoolExecutor(num_threads, thread_name_prefix="learnloop-embed") as threads:
+            asked = [threads.submit(self._embed, batch) for batch in batches]
+            try:
+                return np.concatenate([each.result() for each in asked])
+            finally:
+                for each in asked:  # after a failure nothing more is sent
+                    each.cancel()
+
+    def close(self) -> None:
+        """Closes connections that are not in use; the next call opens others."""
+        self._transport.close()
+
+    def _embed(self, texts: Sequence[str]) -> Vectors:
+        config = self._config
+        dimensions = config.dimension if config.dimensions else None
+        body = embedding_body(config.endpoint.model, texts, config.encoding, dimensions, config.endpoint.extra_body)
+
+        def read(exchange: Exchange) -> Vectors:
+            data = exchange.reply.read()
+            try:
+                msgspec.json.decode(data)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                shown = self._transport.quoted(data)
+                raise PassingError(f"answered 200 with something that is not JSON ({shown})") from error
+            vectors, num_tokens = read_embeddings(data, self._transport.name, len(texts), config.dimension)
+            if num_tokens is not None:
+                exchange.settle(num_tokens)
+            exchange.close()
+            return vectors
+
+        return self._transport.ask(body, len(body) // _BYTES_PER_TOKEN, read)
+
+
+def _content_id(config: EndpointEmbedderConfig, address: str) -> str:
+    parts = [address, config.endpoint.model, config.dimension, config.dimensions, config.endpoint.extra_body]
+    data = msgspec.json.encode(parts, order="deterministic")
+    return f"endpoint-{hashlib.sha256(data).hexdigest()[:32]}"

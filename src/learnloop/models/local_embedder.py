@@ -1,0 +1,144 @@
+"""A sentence model on this machine's processor: all-MiniLM-L6-v2 in ONNX Runtime, 8-bit by default.
+
+It reads the first 256 tokens of a text, as its makers say, about 1,000 characters of English; what comes behind has no
+part in the vector. It was trained on English. Nothing is fetched: the weights are in a package of the extra
+``embeddings``, and the graph is made of them once and kept in the cache folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from learnloop.core.errors import MissingExtraError, UsageError, one_of
+from learnloop.models.made_files import default_cache_folder, made_file
+from learnloop.models.sentence_graph import RECIPE, Precision, sentence_graph
+from learnloop.models.sentence_weights import (
+    FEATURE,
+    TOKENIZER_SHA256,
+    WEIGHTS_SHA256,
+    ModelFiles,
+    find_model,
+    read_checked,
+)
+from learnloop.models.vectors import Vectors, unit_vectors
+
+DIMENSION = 384
+MAX_TOKENS = 256
+MAX_CHARACTERS = 16_384
+"""Of one text; further ones are not looked at. 256 tokens of common text are far less."""
+PRECISIONS: tuple[Precision, ...] = ("int8", "float32")
+_log = logging.getLogger(__name__)
+
+
+class LocalEmbedder:
+    """Embeds texts with all-MiniLM-L6-v2, one after the other. For any number of threads.
+
+    Attributes:
+        name: ``all-MiniLM-L6-v2`` and the precision.
+        dimension: 384.
+        content_id: of weights, tokenizer and recipe; the same on every machine.
+    """
+
+    def __init__(
+        self,
+        cache_folder: Path | str | None = None,
+        *,
+        precision: Precision = "int8",
+        num_threads: int = 1,
+        progress: Callable[[str], None] = _log.info,
+    ) -> None:
+        """Loads the model, or makes it first, which takes a few seconds.
+
+        Args:
+            cache_folder: where the made graph is kept; None: learnloop's folder in the user's cache.
+            precision: ``int8`` takes half of the time; ``float32`` is the model as it was trained.
+            num_threads: that one text may use.
+            progress: is told what is being made.
+
+        Raises:
+            MissingExtraError: a package of the extra ``embeddings`` is not installed.
+            CorruptError: the weights in the package are not those of the model.
+            StoreReadOnlyError: the cache folder cannot be written.
+        """
+        if precision not in PRECISIONS:
+            raise UsageError(f"precision is {precision!r}; allowed: {one_of(PRECISIONS)}")
+        if num_threads < 1:
+            raise UsageError(f"num_threads is {num_threads}; at least 1 is needed")
+        self.name = f"all-MiniLM-L6-v2 ({precision})"
+        self.dimension = DIMENSION
+        self.content_id = _content_id(precision)
+        files = find_model()
+        folder = default_cache_folder() if cache_folder is None else Path(cache_folder)
+        self._tokenizer = _tokenizer(files)
+        self._session = _session(graph_path(folder, precision), files, precision, num_threads, progress)
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Returns the vector of each text, shape ``(len(texts), 384)``; an empty text has one too.
+
+        Each is computed alone, so that its vector is the same in any company. Half of a surrogate pair is read as the
+        replacement character.
+        """
+        if isinstance(texts, str):
+            raise UsageError("a list of texts is needed, not one text; put it into a list")
+        vectors = np.empty((len(texts), DIMENSION), dtype=np.float32)
+        for row, text in enumerate(texts):
+            vectors[row] = self._session.run(None, {"ids": self._ids(text)})[0]
+        return unit_vectors(self.name, vectors, len(texts), DIMENSION)
+
+    def num_tokens(self, text: str) -> int:
+        """Returns how many tokens of a text are read, the two marks around it included."""
+        return len(self._ids(text))
+
+    def _ids(self, text: str) -> Any:
+        read = text[:MAX_CHARACTERS].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return np.array(self._tokenizer.encode(read).ids, dtype=np.int64)
+
+
+def graph_path(folder: Path, precision: Precision) -> Path:
+    """Returns where the made graph lies in a cache folder, or would."""
+    return folder / "models" / f"{_content_id(precision)}.onnx"
+
+
+def _content_id(precision: Precision) -> str:
+    parts = "\n".join((WEIGHTS_SHA256, TOKENIZER_SHA256, RECIPE, str(MAX_TOKENS), str(MAX_CHARACTERS)))
+    return f"all-minilm-l6-v2-{precision}-{hashlib.sha256(parts.encode()).hexdigest()[:16]}"
+
+
+def _tokenizer(files: ModelFiles) -> Any:
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise MissingExtraError(FEATURE, "embeddings") from error
+    tokenizer = Tokenizer.from_str(read_checked(files.tokenizer, TOKENIZER_SHA256).decode())
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(MAX_TOKENS)
+    return tokenizer
+
+
+def _session(
+    path: Path, files: ModelFiles, precision: Precision, num_threads: int, progress: Callable[[str], None]
+) -> Any:
+    try:
+        import onnxruntime  # type: ignore[import-untyped]  # it ships no types
+    except ImportError as error:
+        raise MissingExtraError(FEATURE, "embeddings") from error
+
+    def make() -> bytes:
+        from safetensors.numpy import load
+
+        progress(f"making {path.name}, once")
+        data = sentence_graph(load(read_checked(files.weights, WEIGHTS_SHA256)), precision, progress)
+        progress(f"made {path.name}, {len(data):,} bytes")
+        return data
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = num_threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(made_file(path, make), options, providers=["CPUExecutionProvider"])

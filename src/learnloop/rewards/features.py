@@ -1,0 +1,99 @@
+"""What a learned reward sees of an attempt: the meaning of prompt and output, and figures of the run.
+
+A figure that is not known is NaN here and never 0. The ground truth is not among the features: where it is known, other
+rewards use it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop.core.attempts import Attempt
+from learnloop.core.protocols import Embedder
+
+Floats = NDArray[np.float64]
+LENGTH = "output_length"
+SIMILARITY = "similarity"
+
+
+def _log(number: float | None) -> float:
+    return math.nan if number is None else math.log1p(max(number, 0.0))
+
+
+def _num_errors(attempt: Attempt) -> int:
+    return sum(call.error is not None for call in attempt.tool_calls)
+
+
+def _share_of_errors(attempt: Attempt) -> float:
+    calls = attempt.tool_calls
+    return _num_errors(attempt) / len(calls) if calls else math.nan
+
+
+FIGURES: Mapping[str, Callable[[Attempt], float]] = {
+    LENGTH: lambda attempt: _log(None if attempt.output is None else len(attempt.output)),
+    "prompt_length": lambda attempt: _log(None if attempt.prompt is None else len(attempt.prompt)),
+    "num_steps": lambda attempt: _log(len(attempt.steps) or None),
+    "num_tool_calls": lambda attempt: _log(len(attempt.tool_calls)) if attempt.steps else math.nan,
+    "num_tool_errors": lambda attempt: _log(_num_errors(attempt)) if attempt.steps else math.nan,
+    "share_of_tool_errors": _share_of_errors,
+    "num_model_calls": lambda attempt: _log(attempt.num_model_calls),
+    "num_input_tokens": lambda attempt: _log(attempt.num_input_tokens),
+    "num_output_tokens": lambda attempt: _log(attempt.num_output_tokens),
+    "duration_seconds": lambda attempt: _log(attempt.duration_seconds),
+}
+"""Figures of a run by name; counts and times as the logarithm of 1 + x, lengths in characters."""
+NAMES = (*FIGURES, SIMILARITY)
+"""The columns of ``Features.figures``; the last is the cosine of prompt and output."""
+
+
+class Features(NamedTuple):
+    """Attempts as numbers, a row each."""
+
+    prompts: Floats
+    """Shape ``(num_attempts, dimension)``: what was asked; zeros where that is not known."""
+    outputs: Floats
+    """Shape ``(num_attempts, dimension)``: what came out; zeros where that is not known."""
+    figures: Floats
+    """Shape ``(num_attempts, len(NAMES))``: NaN where a figure is not known."""
+    is_readable: NDArray[np.bool_]
+    """Shape ``(num_attempts,)``: whether there is an output at all."""
+
+    def rows(self, which: NDArray[np.intp] | NDArray[np.bool_]) -> Features:
+        """Returns some of the rows."""
+        return Features(self.prompts[which], self.outputs[which], self.figures[which], self.is_readable[which])
+
+
+def features_of(attempts: Sequence[Attempt], embedder: Embedder) -> Features:
+    """Returns what a learned reward sees of each attempt."""
+    prompts = _embedded([attempt.prompt for attempt in attempts], embedder)
+    outputs = _embedded([attempt.output for attempt in attempts], embedder)
+    figures = np.empty((len(attempts), len(NAMES)))
+    for row, attempt in enumerate(attempts):
+        figures[row, :-1] = [figure(attempt) for figure in FIGURES.values()]
+    is_readable = np.array([attempt.output is not None for attempt in attempts], dtype=bool)
+    has_both = is_readable & np.array([attempt.prompt is not None for attempt in attempts], dtype=bool)
+    figures[:, -1] = np.where(has_both, np.einsum("ij,ij->i", prompts, outputs), np.nan)
+    return Features(prompts, outputs, figures, is_readable)
+
+
+def task_of(attempt: Attempt) -> str:
+    """Returns which attempts belong together: those of one task; without one those of one prompt, or the run alone."""
+    if attempt.task_id is not None:
+        return f"task:{attempt.task_id}"
+    if attempt.prompt is not None:
+        return f"prompt:{hashlib.sha256(attempt.prompt.encode('utf-8', 'surrogatepass')).hexdigest()}"
+    return f"episode:{attempt.episode_id or id(attempt)}"
+
+
+def _embedded(texts: Sequence[str | None], embedder: Embedder) -> Floats:
+    found = np.zeros((len(texts), embedder.dimension))
+    known = [row for row, text in enumerate(texts) if text is not None]
+    if known:
+        found[known] = embedder.embed([text for text in texts if text is not None])
+    return found

@@ -1,0 +1,262 @@
+"""The label queue: which episodes a person is asked about, in which order, and what becomes of the answers.
+
+A request is open until somebody answers or skips it, once. The answer and the end of its request are one transaction,
+so that of two people who answer at the same time one is told that the other was first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, or_, select, update
+
+from learnloop.core.clock import now
+from learnloop.core.errors import ConflictError, NotFoundError, TransitionError, UsageError
+from learnloop.core.ids import new_id
+from learnloop.core.lifecycles import check_transition
+from learnloop.core.records import LABEL_TRANSITIONS, Episode, LabelRequest, LabelStatus, Reward
+from learnloop.store import Store, schema
+from learnloop.store.insert import insert_records
+from learnloop.store.mapping import record_columns, to_record
+from learnloop.store.query import find_record
+
+SOURCE = "label"
+"""The source of rewards that people gave, and the name that they have where no other is given."""
+MAX_PAGE = 1_000
+_CHUNK = 500
+_TABLE = schema.label_requests
+
+
+class LabelAsk(msgspec.Struct, frozen=True, kw_only=True):
+    """An episode that a person should be asked about."""
+
+    episode_id: str
+    reason: str
+    """Why: ``uncertain``, ``different``, ``random``, ``asked`` ..."""
+    priority: float = 0.0
+    """The highest is asked first."""
+    suggested_value: float | None = None
+    """What a model takes the answer to be, from 0 to 1."""
+    suggested_by: str | None = None
+    """The model's content hash."""
+
+
+class LabelPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some requests, the most urgent first, and where the next ones begin."""
+
+    requests: list[LabelRequest]
+    next_cursor: str | None
+    """What ``pending`` is given for the next page; None: this is the last."""
+
+
+class LabelQueue:
+    """Requests for labels in a store. For any number of threads and processes."""
+
+    def __init__(self, store: Store) -> None:
+        """Reads and writes nothing yet."""
+        self._store = store
+
+    def ask(self, asks: Iterable[LabelAsk]) -> list[LabelRequest]:
+        """Opens a request for each episode that has none open, and returns those that were opened.
+
+        Raises:
+            NotFoundError: there is no such episode; nothing was opened.
+            UsageError: a priority is not finite, or a suggestion is not from 0 to 1.
+        """
+        wanted = {ask.episode_id: ask for ask in map(_checked, asks)}
+
+        def write(connection: Connection) -> list[LabelRequest]:
+            known, waiting = _states(connection, list(wanted))
+            missing = wanted.keys() - known
+            if missing:
+                raise NotFoundError(f"there is no episode {min(missing)!r} to be labelled")
+            opened: list[LabelRequest] = [_opened(ask) for key, ask in wanted.items() if key not in waiting]
+            insert_records(connection, opened)
+            return opened
+
+        return self._store.run(write)
+
+    def pending(self, *, limit: int = 50, after: str | None = None) -> LabelPage:
+        """Returns open requests, the highest priority first; of equal ones the oldest.
+
+        Args:
+            limit: the most to return, 1 to 1,000.
+            after: ``next_cursor`` of the page before.
+
+        Raises:
+            UsageError: the limit is out of range, or the cursor is none.
+        """
+        if not 1 <= limit <= MAX_PAGE:
+            raise UsageError(f"limit is {limit}; allowed are 1 to {MAX_PAGE:,}")
+        columns = _TABLE.c
+        query = select(*record_columns(LabelRequest)).where(columns.status == LabelStatus.OPEN.value)
+        if after is not None:
+            priority, key = _read_cursor(after)
+            later = (columns.priority == priority) & (columns.label_request_id > key)
+            query = query.where(or_(columns.priority < priority, later))
+        query = query.order_by(columns.priority.desc(), columns.label_request_id).limit(limit + 1)
+        found = self._store.read(lambda connection: [to_record(LabelRequest, row) for row in connection.execute(query)])
+        shown = found[:limit]
+        return LabelPage(requests=shown, next_cursor=_cursor(shown[-1]) if len(found) > limit else None)
+
+    def answer(
+        self, label_request_id: str, value: float, author: str, *, name: str = SOURCE, note: str | None = None
+    ) -> Reward:
+        """Writes a person's answer as a reward of the episode, closes the request, and returns the reward.
+
+        Args:
+            label_request_id: which request.
+            value: from 0 to 1.
+            author: who says so.
+            name: of the reward.
+            note: why.
+
+        Raises:
+            NotFoundError: there is no such request, or its episode was removed.
+            ConflictError: it was answered or skipped already; nothing was written.
+            UsageError: the value is not from 0 to 1, or nobody is named.
+        """
+        number, person = _checked_value(value, "the answer"), _checked_author(author)
+
+        def write(connection: Connection) -> Reward:
+            request = _open_request(connection, label_request_id, LabelStatus.ANSWERED)
+            return _answer(connection, request, number, (person, name, note))
+
+        return self._store.run(write)
+
+    def accept(self, label_request_id: str, author: str, *, note: str | None = None) -> Reward:
+        """Answers with the value that a model suggested; raises as ``answer`` does.
+
+        Raises:
+            UsageError: nothing was suggested.
+        """
+        person = _checked_author(author)
+
+        def write(connection: Connection) -> Reward:
+            request = _open_request(connection, label_request_id, LabelStatus.ANSWERED)
+            if request.suggested_value is None:
+                raise UsageError(f"the request {label_request_id} has no suggestion to accept; answer it with a value")
+            return _answer(connection, request, request.suggested_value, (person, SOURCE, note))
+
+        return self._store.run(write)
+
+    def skip(self, label_request_id: str, author: str) -> LabelRequest:
+        """Closes a request without an answer and returns it; raises as ``answer`` does."""
+        person = _checked_author(author)
+
+        def write(connection: Connection) -> LabelRequest:
+            request = _open_request(connection, label_request_id, LabelStatus.SKIPPED)
+            return _close(connection, request, LabelStatus.SKIPPED, person, None)
+
+        return self._store.run(write)
+
+    def record(self, reward: Reward) -> None:
+        """Writes a label that nobody was asked for; it answers the open request of its episode, where there is one."""
+
+        def write(connection: Connection) -> None:
+            insert_records(connection, [reward])
+            is_open = (_TABLE.c.episode_id == reward.episode_id) & (_TABLE.c.status == LabelStatus.OPEN.value)
+            if reward.episode_id is not None and reward.span_id is None:
+                for row in connection.execute(select(*record_columns(LabelRequest)).where(is_open)).all():
+                    request = to_record(LabelRequest, row)
+                    _close(connection, request, LabelStatus.ANSWERED, reward.author, reward.reward_id)
+
+        self._store.run(write)
+
+
+def _answer(connection: Connection, request: LabelRequest, value: float, said: tuple[str, str, str | None]) -> Reward:
+    author, name, note = said
+    if find_record(connection, Episode, request.episode_id) is None:
+        raise NotFoundError(f"the episode {request.episode_id} that the request is about was removed; skip the request")
+    reward = Reward(
+        reward_id=new_id(),
+        episode_id=request.episode_id,
+        name=name,
+        value=value,
+        source=SOURCE,
+        author=author,
+        reason=note,
+        created_at=now(),
+    )
+    insert_records(connection, [reward])
+    _close(connection, request, LabelStatus.ANSWERED, author, reward.reward_id)
+    return reward
+
+
+def _open_request(connection: Connection, key: str, wanted: LabelStatus) -> LabelRequest:
+    """Returns the request if it may become ``wanted``."""
+    request = find_record(connection, LabelRequest, key)
+    if request is None:
+        raise NotFoundError(f"there is no label request {key!r}")
+    try:
+        check_transition(LABEL_TRANSITIONS, f"the label request {key}", request.status, wanted)
+    except TransitionError as error:
+        raise ConflictError(f"{error}; {request.closed_by or 'somebody'} was first, at {request.closed_at}") from error
+    return request
+
+
+def _close(
+    connection: Connection, request: LabelRequest, status: LabelStatus, author: str | None, reward_id: str | None
+) -> LabelRequest:
+    check_transition(LABEL_TRANSITIONS, f"the label request {request.label_request_id}", request.status, status)
+    changes: dict[str, Any] = {"reward_id": reward_id, "closed_at": now(), "closed_by": author}
+    where = _TABLE.c.label_request_id == request.label_request_id
+    connection.execute(update(_TABLE).where(where).values(status=status.value, **changes))
+    return msgspec.structs.replace(request, status=status, **changes)
+
+
+def _states(connection: Connection, episode_ids: Sequence[str]) -> tuple[set[str], set[str]]:
+    """Returns which of the episodes there are, and which of them have an open request."""
+    known: set[str] = set()
+    waiting: set[str] = set()
+    for start in range(0, len(episode_ids), _CHUNK):
+        part = episode_ids[start : start + _CHUNK]
+        episodes = schema.episodes.c.episode_id
+        known.update(connection.execute(select(episodes).where(episodes.in_(part))).scalars())
+        is_open = _TABLE.c.episode_id.in_(part) & (_TABLE.c.status == LabelStatus.OPEN.value)
+        waiting.update(connection.execute(select(_TABLE.c.episode_id).where(is_open)).scalars())
+    return known, waiting
+
+
+def _opened(ask: LabelAsk) -> LabelRequest:
+    return LabelRequest(
+        label_request_id=new_id(), status=LabelStatus.OPEN, created_at=now(), **msgspec.structs.asdict(ask)
+    )
+
+
+def _checked(ask: LabelAsk) -> LabelAsk:
+    if not math.isfinite(ask.priority):
+        raise UsageError(f"the priority of {ask.episode_id} is {ask.priority}; a finite number is needed")
+    if ask.suggested_value is not None:
+        _checked_value(ask.suggested_value, f"the suggestion for {ask.episode_id}")
+    return ask
+
+
+def _checked_value(value: float, what: str) -> float:
+    if not 0.0 <= value <= 1.0:  # NaN is not either
+        raise UsageError(f"{what} is {value!r}; a number from 0 (bad) to 1 (good) is needed")
+    return float(value)
+
+
+def _checked_author(author: str) -> str:
+    if not author.strip():
+        raise UsageError("author is empty; a label needs the name of the person who gives it")
+    return author
+
+
+def _cursor(request: LabelRequest) -> str:
+    return f"{request.priority!r}:{request.label_request_id}"
+
+
+def _read_cursor(cursor: str) -> tuple[float, str]:
+    priority, colon, key = cursor.partition(":")
+    try:
+        number = float(priority)
+    except ValueError as error:
+        raise UsageError(f"{cursor!r} is no cursor; give the next_cursor of a page") from error
+    if not colon or not math.isfinite(number):
+        raise UsageError(f"{cursor!r} is no cursor; give the next_cursor of a page")
+    return number, key

@@ -1,0 +1,67 @@
+"""Finds the code in an answer."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Literal
+
+_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n]*$", re.MULTILINE)
+_NAMES = {
+    "python": frozenset({"python", "py", "python3", "py3"}),
+    "shell": frozenset({"sh", "bash", "shell", "zsh", "console"}),
+}
+MAX_CODE = 256 * 1024
+"""Characters of code that are tested; no honest answer to a task is longer."""
+
+
+def fenced_blocks(text: str) -> list[tuple[str, str]]:
+    """Returns the fenced blocks of a Markdown text: the language in lower case (empty: none named) and the content.
+
+    A block that is never closed ends with the text (CommonMark 0.31, section 4.5).
+    """
+    found: list[tuple[str, str]] = []
+    opened: tuple[str, str, int] | None = None
+    for match in _FENCE.finditer(text):
+        fence, language = match.group(1), match.group(2)
+        if opened is None:
+            opened = (fence, language.lower(), match.end() + 1)
+        elif fence[0] == opened[0][0] and len(fence) >= len(opened[0]) and not language:
+            found.append((opened[1], text[opened[2] : match.start()]))
+            opened = None
+    if opened is not None:
+        found.append((opened[1], text[opened[2] :]))
+    return found
+
+
+def code_of(answer: str, language: Literal["python", "shell"], entry_point: str | None) -> str | None:
+    """Returns the code of an answer; None where there is none.
+
+    Of the blocks of this language, or else of those that name none, the last one that defines ``entry_point``, or else
+    the last; a whole answer without blocks where it is code by itself.
+    """
+    if len(answer) > MAX_CODE:
+        return None
+    blocks = fenced_blocks(answer)
+    named = [content for name, content in blocks if name in _NAMES[language]]
+    candidates = named or [content for name, content in blocks if not name]
+    if blocks:
+        defining = [each for each in candidates if entry_point is not None and _defines(each, entry_point)]
+        return next(iter((defining or candidates)[-1:]), None)
+    if language == "python" and not _parses(answer):
+        return None
+    return answer if answer.strip() else None
+
+
+def _defines(code: str, name: str) -> bool:
+    return (
+        re.search(rf"^(?:async\s+)?(?:def|class)\s+{re.escape(name)}\b|^{re.escape(name)}\s*=", code, re.M) is not None
+    )
+
+
+def _parses(code: str) -> bool:
+    try:
+        ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True

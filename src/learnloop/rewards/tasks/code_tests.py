@@ -1,0 +1,93 @@
+"""The tests of a coding task, as its ground truth gives them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from learnloop.core.errors import FormatError
+
+_NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class CallCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A call of a function of the answer, and what it is to give back (as JSON: a tuple is a list)."""
+
+    call: str
+    expected: Any
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    tolerance: _NotNegative = 0.0
+    """How far a number may be from the expected one."""
+
+
+class RunCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A run of the answer as a program, and what it is to print and leave behind."""
+
+    stdout: str | None = None
+    """Compared line by line, white space at the end of lines and of all left out; None: whatever it prints."""
+    stdin: str = ""
+    files: dict[str, str] = {}
+    """What lies in its folder when it starts."""
+    expected_files: dict[str, str] = {}
+    """What is to lie there, compared as ``stdout``."""
+    exit_code: int = 0
+
+
+class CodeTests(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the code of an answer is tested by."""
+
+    language: Literal["python", "shell"] = "python"
+    entry_point: str | None = None
+    """The function that is asked for; a ``check(candidate)`` of the program gets it."""
+    setup: str = ""
+    """Python that runs before the tests: imports, helpers."""
+    asserts: list[str] = []
+    """Python statements, each a test of its own (MBPP)."""
+    program: str = ""
+    """Python with a ``check(candidate)`` (HumanEval), test functions, test cases of unittest, or plain asserts."""
+    cases: list[CallCase] = []
+    runs: list[RunCase] = []
+
+    @property
+    def num_tests(self) -> int:
+        """How many there are at the least: a program may define several."""
+        return len(self.asserts) + len(self.cases) + len(self.runs) + bool(self.program)
+
+
+def read_tests(expected: Any) -> CodeTests:
+    """Returns the tests that a ground truth states.
+
+    Args:
+        expected: fields of ``CodeTests``; a list of assert statements; or one text of Python.
+
+    Raises:
+        FormatError: it states no tests, or some that cannot run.
+    """
+    if isinstance(expected, str):
+        expected = {"program": expected}
+    elif isinstance(expected, list):
+        expected = {"asserts": expected}
+    if not isinstance(expected, Mapping):
+        raise FormatError(f"the tests are {expected!r}; a mapping, a list of asserts or a text of Python is needed")
+    try:
+        tests = msgspec.convert(dict(expected), CodeTests)
+    except (msgspec.ValidationError, TypeError, ValueError) as error:
+        raise FormatError(f"the tests cannot be used: {error}") from error
+    if not tests.num_tests:
+        raise FormatError("there are no tests; give asserts, a program, cases or runs")
+    if tests.language == "shell" and tests.num_tests > len(tests.runs):
+        raise FormatError("shell is tested by runs alone; asserts, programs and cases call Python")
+    for source in (tests.setup, *tests.asserts, tests.program):
+        _check_syntax(source)
+    return tests
+
+
+def _check_syntax(source: str) -> None:
+    try:
+        ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise FormatError(f"the test {source[:80]!r} is no Python: {error}") from error

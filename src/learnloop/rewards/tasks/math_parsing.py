@@ -1,0 +1,299 @@
+"""Reads mathematics in plain or LaTeX notation into a tree, by a small grammar. Nothing is evaluated as code.
+
+sum     = product (("+" | "-") product)*
+product = unary (("*" | "/" | nothing) unary)*
+unary   = ("-" | "+") unary | power
+power   = postfix ("^" unary)?
+postfix = atom ("!" | "%")*
+atom    = number | letter | function unary | "(" sum ")" | "|" sum "|" | frac group group | sqrt [group] group
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import NamedTuple
+
+MAX_CHARS = 1_000
+MAX_TOKENS = 400
+_MAX_DEPTH = 40
+_MAX_EXPONENT = 300
+_MAX_PRODUCT = 3
+"""A word of more letters is no product of them."""
+
+
+class MathSyntaxError(ValueError):
+    """A text is no mathematics that this grammar knows."""
+
+
+class Node(NamedTuple):
+    """An operation and what it is applied to."""
+
+    operation: str
+    """``number``, ``symbol``, ``+``, ``-``, ``*``, ``/``, ``^``, ``!`` or the name of a function."""
+    arguments: tuple[Node, ...] = ()
+    value: Fraction = Fraction(0)
+    name: str = ""
+
+
+FUNCTIONS = frozenset(
+    {
+        "sin",
+        "cos",
+        "tan",
+        "cot",
+        "sec",
+        "csc",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "exp",
+        "ln",
+        "log",
+        "sqrt",
+        "abs",
+    }
+)
+_ALIASES = {"arcsin": "asin", "arccos": "acos", "arctan": "atan"}
+_GREEK = frozenset(
+    {
+        "alpha",
+        "beta",
+        "gamma",
+        "delta",
+        "epsilon",
+        "theta",
+        "lambda",
+        "mu",
+        "nu",
+        "pi",
+        "rho",
+        "sigma",
+        "tau",
+        "phi",
+        "omega",
+    }
+)
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d{1,4}(?![\w.]))?|\.\d+)"
+    r"|(?P<command>\\[A-Za-z]+)|(?P<word>[A-Za-z]+)|(?P<sign>\*\*|[-+*/^!%()\[\]{}|_]))"
+)
+_SPELLINGS = (
+    ("\\left", ""), ("\\right", ""), ("\\dfrac", "\\frac"), ("\\tfrac", "\\frac"), ("\\,", " "), ("\\;", " "),
+    ("\\!", ""),
+    ("\\ ", " "), ("\\cdot", "*"), ("\\times", "*"), ("\\div", "/"), ("\\%", "%"), ("\\$", ""), ("^\\circ", ""),
+    ("°", ""),
+    ("−", "-"), ("–", "-"), ("×", "*"), ("·", "*"), ("÷", "/"), ("π", "\\pi "), ("√", "\\sqrt "), ("²", "^2"),
+    ("³", "^3"),
+    ("\\(", ""), ("\\)", ""), ("\\[", ""), ("\\]", ""),
+    ("$", ""), ("\\lvert", "|"), ("\\rvert", "|"), ("\\mathrm", ""), ("\\operatorname", ""),
+)  # fmt: skip
+
+
+def read_expression(text: str) -> Node:
+    """Returns the tree of an expression.
+
+    Raises:
+        MathSyntaxError: it is none, or larger than anything that a task asks for.
+    """
+    return _Reader(_tokens(plain(text))).read()
+
+
+def plain(text: str) -> str:
+    """Returns a text with the spellings of LaTeX and of typography that have a plain one replaced.
+
+    Raises:
+        MathSyntaxError: it is too long.
+    """
+    if len(text) > MAX_CHARS:
+        raise MathSyntaxError(f"it has {len(text)} characters, more than {MAX_CHARS}")
+    for spelling, simple in _SPELLINGS:
+        text = text.replace(spelling, simple)
+    return text.strip()
+
+
+def symbols_of(node: Node) -> set[str]:
+    """Returns the names of the symbols in a tree."""
+    if node.operation == "symbol":
+        return {node.name}
+    return set().union(*(symbols_of(each) for each in node.arguments))
+
+
+def _tokens(text: str) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    place = 0
+    while place < len(text):
+        match = _TOKEN.match(text, place)
+        if match is None or match.lastgroup is None:
+            raise MathSyntaxError(f"{text[place : place + 20]!r} is not understood")
+        found.append((match.lastgroup, match.group(match.lastgroup)))
+        place = match.end()
+        if len(found) > MAX_TOKENS:
+            raise MathSyntaxError(f"it has more than {MAX_TOKENS} parts")
+    return found
+
+
+class _Reader:
+    """Reads tokens from left to right."""
+
+    def __init__(self, tokens: list[tuple[str, str]]) -> None:
+        self._tokens = tokens
+        self._place = 0
+        self._depth = 0
+
+    def read(self) -> Node:
+        found = self._sum()
+        if self._place < len(self._tokens):
+            raise MathSyntaxError(f"{self._peek()!r} is not expected there")
+        return found
+
+    def _peek(self) -> str:
+        return self._tokens[self._place][1] if self._place < len(self._tokens) else ""
+
+    def _kind(self) -> str:
+        return self._tokens[self._place][0] if self._place < len(self._tokens) else "end"
+
+    def _take(self, *signs: str) -> str:
+        """Returns the next token if it is one of ``signs``, and passes it; else nothing."""
+        if self._kind() != "end" and self._peek() in signs:
+            self._place += 1
+            return self._tokens[self._place - 1][1]
+        return ""
+
+    def _demand(self, sign: str) -> None:
+        if not self._take(sign):
+            raise MathSyntaxError(f"{sign!r} is missing before {self._peek() or 'the end'!r}")
+
+    def _sum(self) -> Node:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise MathSyntaxError("it is nested too deeply")
+        found = self._product()
+        while sign := self._take("+", "-"):
+            found = Node(sign, (found, self._product()))
+        self._depth -= 1
+        return found
+
+    def _product(self) -> Node:
+        found = self._unary()
+        while True:
+            if sign := self._take("*", "/"):
+                found = Node(sign, (found, self._unary()))
+            elif self._starts_factor():
+                found = self._joined(found)
+            else:
+                return found
+
+    def _starts_factor(self) -> bool:
+        if self._kind() == "number":
+            raise MathSyntaxError("two numbers stand side by side")
+        return self._kind() in ("word", "command") or self._peek() in ("(", "{")
+
+    def _joined(self, before: Node) -> Node:
+        """Returns two factors without a sign between: a product, or a mixed number (a whole one before a fraction)."""
+        is_mixed = before.operation == "number" and before.value.denominator == 1 and self._peek() == "\\frac"
+        factor = self._power()
+        numbers = factor.operation == "/" and all(each.operation == "number" for each in factor.arguments)
+        return Node("+" if is_mixed and numbers else "*", (before, factor))
+
+    def _unary(self) -> Node:
+        signs = 0
+        while sign := self._take("-", "+"):
+            signs += sign == "-"
+        found = self._power()
+        return Node("-", (_number(0), found)) if signs % 2 else found
+
+    def _power(self) -> Node:
+        base = self._postfix()
+        if self._take("^", "**"):
+            self._depth += 1
+            if self._depth > _MAX_DEPTH:
+                raise MathSyntaxError("it is nested too deeply")
+            base = Node("^", (base, self._unary()))
+            self._depth -= 1
+        return base
+
+    def _postfix(self) -> Node:
+        found = self._atom()
+        while sign := self._take("!", "%"):
+            found = Node("!", (found,)) if sign == "!" else Node("/", (found, _number(100)))
+        return found
+
+    def _atom(self) -> Node:
+        kind, text = self._kind(), self._peek()
+        if kind == "number":
+            self._place += 1
+            return Node("number", value=_fraction(text), name=text)
+        if kind in ("word", "command"):
+            self._place += 1
+            return self._named(text.removeprefix("\\"), is_command=kind == "command")
+        for opening, closing in (("(", ")"), ("{", "}"), ("|", "|")):
+            if self._take(opening):
+                found = self._sum()
+                self._demand(closing)
+                return Node("abs", (found,)) if opening == "|" else found
+        raise MathSyntaxError(f"{text or 'the end'!r} is not expected there")
+
+    def _named(self, name: str, *, is_command: bool) -> Node:
+        name = _ALIASES.get(name, name)
+        if name == "frac" and is_command:
+            return Node("/", (self._group(), self._group()))
+        if name == "sqrt" and self._take("["):
+            degree = self._sum()
+            self._demand("]")
+            return Node("^", (self._group(), Node("/", (_number(1), degree))))
+        if name in FUNCTIONS:
+            return self._function(name)
+        if name in _GREEK or len(name) == 1:
+            return self._symbol(name)
+        if not is_command and len(name) <= _MAX_PRODUCT:  # xy is x times y
+            self._tokens[self._place : self._place] = [("word", letter) for letter in name[1:]]
+            return Node("symbol", name=name[0])
+        raise MathSyntaxError(f"{name[:20]!r} is not known")
+
+    def _function(self, name: str) -> Node:
+        exponent = self._group() if self._take("^", "**") else None
+        base = self._group() if name == "log" and self._take("_") else None
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise MathSyntaxError("it is nested too deeply")
+        has_brackets = self._peek() in ("(", "{", "|")  # sin(x)^2 is the square of the sine, sin x^2 is not
+        found = Node(name, (self._group() if has_brackets or exponent is not None else self._power(),))
+        self._depth -= 1
+        if base is not None:
+            found = Node("/", (Node("ln", found.arguments), Node("ln", (base,))))
+        return found if exponent is None else Node("^", (found, exponent))
+
+    def _symbol(self, name: str) -> Node:
+        if self._take("_"):  # x_1 is a name
+            index = self._group()
+            name += f"_{index.name or index}"
+        return Node("symbol", name=name)
+
+    def _group(self) -> Node:
+        """Returns what stands in braces or brackets, or the next digit, letter or function."""
+        kind, text = self._kind(), self._peek()
+        if (
+            kind == "number"
+            and len(text) > 1
+            and text.isdigit()
+            and self._place
+            and self._tokens[self._place - 1][1] == "\\frac"
+        ):
+            self._tokens[self._place] = (kind, text[1:])  # \frac12 is one half
+            return _number(int(text[0]))
+        return self._atom()
+
+
+def _number(value: int) -> Node:
+    return Node("number", value=Fraction(value), name=str(value))
+
+
+def _fraction(text: str) -> Fraction:
+    digits, _, exponent = text.replace(",", "").lower().partition("e")
+    if abs(int(exponent or 0)) > _MAX_EXPONENT:
+        raise MathSyntaxError(f"{text[:20]!r} is larger than any number that a task asks for")
+    return Fraction(digits) * Fraction(10) ** int(exponent or 0)

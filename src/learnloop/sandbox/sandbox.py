@@ -1,0 +1,264 @@
+"""Runs code that nobody trusts."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import math
+import os
+import re
+import signal
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import PurePosixPath
+
+from learnloop.core.errors import SandboxError, UsageError
+from learnloop.sandbox.cgroups import Group, groups_of
+from learnloop.sandbox.layout import PYTHON
+from learnloop.sandbox.records import MIB, Command, Ending, Limits, Outcome, SandboxReport
+from learnloop.sandbox.running import Heard, Running
+
+MAX_FILES = 200
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PAGE = 4096
+
+
+class Sandbox:
+    """Runs commands apart from everything: each in a new sandbox of its own, none unless all of the following holds.
+
+    What it covers, each with an attack in ``tests/sandbox``:
+
+    - network: no TCP, UDP or other packets, not even to the machine itself; no sockets of others, abstract or by path.
+    - host files: an empty file system with the system's programs and libraries (``/usr`` without ``/usr/local``) and
+      the Python interpreter without installed packages, read-only; no home folders, no ``/etc`` but the tables of
+      libraries, no project, no devices but null, zero, full and random.
+    - environment secrets: no variable but PATH, HOME, LANG and the command's own; no arguments of others.
+    - other processes: not seen, not signalled, not traced; no terminal to type on.
+    - privileges: an id that owns nothing, no capability, no set-uid program, no namespaces, mounts, tracing,
+      io_uring, BPF, keys, modules; system calls newer than the filter are refused.
+    - process group kill: at each end, whatever it is, and when our process is killed, no process, mount, group or file
+      is left.
+    - per process: address space, CPU time, open files, size of a file, no core dumps; processes and threads.
+    - output: more than the limit is neither kept nor waited for.
+    - disk: all files together have a limit; only regular files with one name come back, as far as the limit.
+    - where control groups can be written: memory, CPU time and processes of all together.
+
+    What it does not cover: faults of the kernel or of the processor; what can be learned from timing, from
+    ``/proc/cpuinfo``, ``/proc/meminfo`` and the kernel's version; load that slows others down within the limits; the
+    number of empty files, where memory is not counted for groups; world-readable secrets that someone put under
+    ``/usr``. For code that is written to break out of the kernel use a virtual machine around all of this.
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        """Takes the limits of each run that brings none of its own.
+
+        Raises:
+            UsageError: a limit has no meaning.
+        """
+        self.limits = _checked_limits(limits or Limits())
+        self.python = PYTHON
+        """The path of the interpreter inside."""
+
+    def run(self, command: Command, limits: Limits | None = None) -> Outcome:
+        """Runs a command and returns what came of it. Threads may call this at the same time.
+
+        Raises:
+            UsageError: the command or a limit has no meaning.
+            SandboxError: a mandatory protection cannot be had here; nothing was run.
+        """
+        limits = self._prepare([command], limits)
+        return run_unchecked(command, limits)
+
+    def run_pair(self, first: Command, second: Command, limits: Limits | None = None) -> tuple[Outcome, Outcome]:
+        """Runs two commands in two sandboxes that share nothing but two pipes, and returns what came of both.
+
+        Each reads on descriptor 3 what the other writes on its descriptor 4. The limits are each one's. When the first
+        ends, the second is killed (``Ending.PARTNER``, unless it had ended by then). That a partner closed a pipe is
+        not heard before it ends.
+
+        Raises:
+            UsageError: a command or a limit has no meaning.
+            SandboxError: a mandatory protection cannot be had here; nothing was run.
+        """
+        return _run_pair(first, second, self._prepare([first, second], limits))
+
+    def require(self) -> None:
+        """Returns if commands can be run here.
+
+        Raises:
+            SandboxError: a mandatory protection cannot be had here.
+        """
+        missing = self.report().missing
+        if missing:
+            found = "; ".join(f"{each.name}: {each.reason}" for each in missing)
+            raise SandboxError(f"nothing is run, as this machine cannot protect against what code may do: {found}")
+
+    def report(self) -> SandboxReport:
+        """Returns which protections are active here; the first call of a process tries them out."""
+        from learnloop.sandbox.probing import probe  # which runs a sandbox
+
+        return probe()
+
+    def _prepare(self, commands: list[Command], limits: Limits | None) -> Limits:
+        limits = self.limits if limits is None else _checked_limits(limits)
+        for command in commands:
+            _check_command(command, limits)
+        self.require()
+        return limits
+
+
+def run_unchecked(command: Command, limits: Limits) -> Outcome:
+    """Runs a command in a sandbox whose protections are not known yet: what trying them out needs."""
+    with contextlib.ExitStack() as stack:
+        group = _make_group(limits, stack)
+        running = stack.enter_context(contextlib.closing(Running(command, limits, group)))
+        running.begin()
+        return _outcome(running, command, running.listen(command.stdin, group), group, limits)
+
+
+def _run_pair(first: Command, second: Command, limits: Limits) -> tuple[Outcome, Outcome]:
+    with contextlib.ExitStack() as stack:
+        groups = [_make_group(limits, stack) for _ in range(2)]
+        with _two_pipes() as links:
+            pair = [
+                stack.enter_context(contextlib.closing(Running(command, limits, group, link)))
+                for command, group, link in zip((first, second), groups, links, strict=True)
+            ]
+        with ThreadPoolExecutor(1, thread_name_prefix="sandbox-partner") as pool:
+            for each in pair:
+                each.begin()
+            listened = pool.submit(pair[1].listen, second.stdin, groups[1])
+            try:
+                heard = pair[0].listen(first.stdin, groups[0])
+            finally:
+                pair[1].kill()
+            outcomes = [_outcome(pair[0], first, heard, groups[0], limits)]
+            outcomes.append(_outcome(pair[1], second, listened.result(), groups[1], limits))
+    return outcomes[0], outcomes[1]
+
+
+@contextlib.contextmanager
+def _two_pipes() -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """Gives the reading and the writing end of each partner; they are the sandboxes' alone afterwards."""
+    ends: list[int] = []
+    try:
+        for _ in range(2):
+            for end in os.pipe():
+                ends.append(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10))  # the shell inside uses those below
+                os.close(end)
+        to_first, from_second, to_second, from_first = ends
+        yield (to_first, from_first), (to_second, from_second)
+    finally:
+        for each in ends:
+            os.close(each)
+
+
+def _make_group(limits: Limits, stack: contextlib.ExitStack) -> Group | None:
+    """Returns a group that ``stack`` removes; None where there are none."""
+    groups = groups_of(os.getpid())
+    if groups.trees.reason is not None:
+        return None
+    try:
+        group = groups.make(limits)
+    except OSError as error:
+        raise SandboxError(f"a control group for the sandbox cannot be made: {error}; nothing was run") from error
+    stack.callback(group.remove)
+    return group
+
+
+def _outcome(running: Running, command: Command, heard: Heard, group: Group | None, limits: Limits) -> Outcome:
+    code, number = _read_status(heard)
+    used = heard.cpu_seconds if group is None else group.cpu_seconds
+    ended_by = heard.ended_by
+    if ended_by is None:
+        ended_by = Ending.EXITED if number is None else Ending.SIGNALLED
+        is_over = used is not None and used >= limits.cpu_seconds
+        if number == signal.SIGXCPU or (number == signal.SIGKILL and is_over):
+            ended_by = Ending.CPU
+        elif number == signal.SIGKILL and group is not None and group.is_memory_exhausted:
+            ended_by = Ending.MEMORY
+    found = running.collect(command.returns)
+    return Outcome(
+        exit_code=code,
+        signal=number,
+        ended_by=ended_by,
+        stdout=heard.stdout,
+        stderr=heard.stderr,
+        is_output_cut=heard.is_output_cut,
+        wall_seconds=heard.wall_seconds,
+        cpu_seconds=used,
+        peak_memory_bytes=None if group is None else group.peak_memory_bytes,
+        files=found.files,
+        left_out=found.left_out,
+    )
+
+
+def _read_status(heard: Heard) -> tuple[int | None, int | None]:
+    """Returns the exit code, or the signal."""
+    if heard.ended_by is not None:
+        return None, int(signal.SIGKILL)
+    if heard.status < 0:
+        return None, -heard.status
+    return (None, heard.status - 128) if 128 < heard.status <= 128 + signal.NSIG else (heard.status, None)
+
+
+def _checked_limits(limits: Limits) -> Limits:
+    for name in ("wall_seconds", "cpu_seconds"):
+        value = getattr(limits, name)
+        if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
+            raise UsageError(f"the limit {name} of a sandbox is {value!r}; a number above 0 is needed")
+    least = {"memory_bytes": 16 * MIB, "num_processes": 1, "output_bytes": 0, "disk_bytes": 65536, "num_open_files": 16}
+    for name, low in least.items():
+        value = getattr(limits, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < low:
+            raise UsageError(f"the limit {name} of a sandbox is {value!r}; a whole number from {low:,} is needed")
+    return limits
+
+
+def _check_command(command: Command, limits: Limits) -> None:
+    if not command.argv or any("\0" in word for word in command.argv):
+        raise UsageError(
+            f"argv of a sandboxed command is {command.argv!r}; a program and arguments without NUL are needed"
+        )
+    for path in command.files:
+        _check_path("file", path)
+    for path in command.returns:
+        _check_path("returned file", path)
+    _check_not_within(command.files)
+    if not fits(command.files, limits):
+        raise UsageError(
+            f"a command brings {len(command.files)} files of {sum(map(len, command.files.values())):,} bytes; "
+            f"{MAX_FILES} and {limits.disk_bytes:,} (disk_bytes) are the most that is laid out"
+        )
+    for name, value in command.env.items():
+        if _NAME.fullmatch(name) is None or "\0" in value:
+            raise UsageError(
+                f"the variable {name!r} of a command is {value!r}; letters, digits, _ and no NUL are allowed"
+            )
+
+
+def fits(files: Mapping[str, bytes], limits: Limits) -> bool:
+    """Returns whether files can be laid out: their number, and their size in whole pages."""
+    size = sum(_PAGE * (1 + len(content) // _PAGE) for content in files.values())
+    return len(files) <= MAX_FILES and size <= limits.disk_bytes
+
+
+def _check_path(what: str, path: str) -> None:
+    parts = path.split("/")
+    if (
+        "\0" in path
+        or len(path.encode(errors="surrogateescape")) > 1024
+        or any(part in ("", ".", "..") for part in parts)
+    ):
+        raise UsageError(
+            f"a {what} of a command is called {path!r}; a relative path without '.', '..' and empty parts is needed"
+        )
+
+
+def _check_not_within(files: Mapping[str, bytes]) -> None:
+    for path in files:
+        for parent in PurePosixPath(path).parents:
+            if str(parent) in files:
+                raise UsageError(
+                    f"the file {str(parent)!r} of a command is a folder for its file {path!r}; only one fits"
+                )

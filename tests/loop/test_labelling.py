@@ -1,0 +1,66 @@
+"""What people say of runs: who said it, and what it does to the queue of those who are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from learnloop.core.errors import ConflictError, NotFoundError, UsageError
+from learnloop.core.records import Episode, EpisodeStatus, LabelRequest, LabelStatus, Reward
+from learnloop.loop.labelling import label, label_queue
+from learnloop.loop.workspace import Workspace, find_settings
+from learnloop.rewards.label_queue import LabelAsk
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    with Workspace(find_settings(tmp_path / "home"), create=True) as opened:
+        opened.store.write(
+            [
+                Episode(
+                    episode_id="e1",
+                    trace_id="t1",
+                    agent_id="a",
+                    task_id=None,
+                    status=EpisodeStatus.COMPLETED,
+                    started_at=datetime(2026, 1, 1, tzinfo=UTC),
+                )
+            ]
+        )
+        yield opened
+
+
+def test_a_label_has_its_author(workspace: Workspace) -> None:
+    given = label(workspace, "e1", "up", author="eva", note="good")
+    assert workspace.store.get(Reward, given.reward_id) == given
+    assert (given.value, given.author, given.source) == (1.0, "eva", "label")
+    assert label(workspace, "e1", "down").author is None
+    with pytest.raises(UsageError, match="author is empty"):
+        label(workspace, "e1", "up", author=" ")
+
+
+def test_a_label_answers_the_open_request(workspace: Workspace) -> None:
+    """One of another name, or of a span, does not; and whoever answers afterwards is told."""
+    queue = label_queue(workspace)
+    (request,) = queue.ask([LabelAsk(episode_id="e1", reason="asked")])
+    label(workspace, "e1", "up", name="style", author="eva")
+    assert queue.pending().requests == [request]
+    given = label(workspace, "e1", 0.25, author="eva")
+    closed = workspace.store.get(LabelRequest, request.label_request_id)
+    assert (closed.status, closed.reward_id, closed.closed_by) == (LabelStatus.ANSWERED, given.reward_id, "eva")
+    with pytest.raises(ConflictError, match="eva was first"):
+        queue.answer(request.label_request_id, 1.0, "tom")
+
+
+def test_a_refused_label_leaves_the_request_open(workspace: Workspace) -> None:
+    queue = label_queue(workspace)
+    (request,) = queue.ask([LabelAsk(episode_id="e1", reason="asked")])
+    with pytest.raises(UsageError, match="no label"):
+        label(workspace, "e1", "perhaps")
+    with pytest.raises(NotFoundError):
+        label(workspace, "e2", "good")
+    assert queue.pending().requests == [request]
+    assert workspace.store.count(Reward) == 0

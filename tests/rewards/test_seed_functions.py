@@ -1,0 +1,286 @@
+"""Syntax, tools, completion, efficiency, format: from what is recorded and parsed, never from what is claimed."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from learnloop.core.attempts import Attempt, AttemptStep, ToolCall
+from learnloop.rewards import (
+    History,
+    efficiency,
+    efficiency_from,
+    format_compliance,
+    syntax_validation,
+    task_completion,
+    tool_success,
+)
+from learnloop.rewards.format_compliance import has_xml_elements
+from learnloop.rewards.json_shapes import same_json
+from learnloop.rewards.parsers import LANGUAGES, find_fault
+
+
+def fenced(language: str, code: str) -> Attempt:
+    return Attempt(output=f"Here:\n```{language}\n{code}\n```\n")
+
+
+def calling(*calls: ToolCall) -> Attempt:
+    return Attempt(steps=[AttemptStep(tool_calls=list(calls))], output="success! all tools succeeded")
+
+
+# Syntax --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("language", "good", "bad"),
+    [
+        ("python", 'async def f():\n    return "\\d"', "def f(:"),
+        ("json", '{"a": [1, null]}', '{"a": NaN}'),
+        ("yaml", "a: 1\nb: [x, y]", "a: [x"),
+        ("yml", "- a", "only words"),
+        ("sql", "SELECT a FROM t WHERE b = 1; DELETE FROM t", "SELEC * FROM t"),
+        ("sql", "CREATE TABLE t (a int)", "hello world"),
+        ("bash", 'for f in *; do echo "$f"; done', "if then fi done"),
+        ("js", "const f = async (x) => `${x}`;", "const = 3"),
+    ],
+)
+def test_blocks_are_parsed(language: str, good: str, bad: str) -> None:
+    """F3.7: each language has its parser."""
+    assert syntax_validation(fenced(language, good)).value == 1.0
+    found = syntax_validation(fenced(language, bad))
+    assert found.value == 0.0
+    assert found.reason
+    for nothing in ("", "  \n"):
+        assert syntax_validation(fenced(language, nothing)).value == 0.0
+
+
+def test_a_fence_without_a_language_is_not_valid() -> None:
+    """F3.7: it is not checked, so it earns nothing; the same for a language that has no parser here."""
+    for language in ("", "rust", "text"):
+        assert not syntax_validation(fenced(language, "x = 1")).is_applicable
+    both = Attempt(output="```\nx\n```\n```python\nx = (\n```\n```python\nx = 1\n```")
+    found = syntax_validation(both)
+    assert (found.value, found.details) == (0.5, {"num_checked": 2, "num_not_checked": 1})
+    assert not syntax_validation(Attempt(output="no code")).is_applicable
+
+
+def test_nothing_is_run(tmp_path: Any) -> None:
+    target = tmp_path / "made"
+    for language, code in [
+        ("python", f"open({str(target)!r}, 'w')"),
+        ("yaml", f"a: !!python/object/apply:builtins.open [{str(target)!r}, w]"),
+        ("bash", f"touch {target}"),
+    ]:
+        assert syntax_validation(fenced(language, code)).value == 1.0
+    assert not target.exists()
+
+
+NESTS = [
+    "(",
+    "[",
+    "{",
+    "- ",
+    "? ",
+    "a?",
+    "<a>",
+    "`${",
+    "$(",
+    "not ",
+    "lambda:",
+    "1+",
+    "f(",
+    "((a,",
+    "'",
+    "&a *a ",
+    "{a: ",
+]
+
+
+@pytest.mark.parametrize("language", sorted(set(LANGUAGES.values())))
+def test_hostile_blocks_take_no_time(language: str) -> None:
+    for piece in NESTS:
+        started = time.monotonic()
+        find_fault(piece * (100_000 // len(piece)), language)
+        find_fault(piece * (20_000 // len(piece)), language)
+        assert time.monotonic() - started < 8, piece
+
+
+def test_many_hostile_blocks_take_no_time() -> None:
+    started = time.monotonic()
+    found = syntax_validation(Attempt(output=("```sh\n" + "a?" * 3_000 + "\n```\n") * 30))
+    assert time.monotonic() - started < 10
+    assert found.value is not None
+
+
+@given(st.text(max_size=200), st.sampled_from(sorted(set(LANGUAGES.values()))))
+def test_any_text_is_valid_or_not(text: str, language: str) -> None:
+    fault = find_fault(text, language)
+    assert fault is None or isinstance(fault, str)
+
+
+# Tools and tasks -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "value"),
+    [
+        (ToolCall(name="a", result="error: nothing works"), 1.0),  # text is not read, either way
+        (ToolCall(name="a", result="success", error="timeout"), 0.0),
+        (ToolCall(name="a", result={"success": False}), 0.0),
+        (ToolCall(name="a", result={"isError": True}), 0.0),
+        (ToolCall(name="a", result='{"error": "no such file"}'), 0.0),
+        (ToolCall(name="a", result={"exit_code": 2}), 0.0),
+        (ToolCall(name="a", result={"exit_code": 0, "error": None}), 1.0),
+        (ToolCall(name="a", result={"status": "failed"}), 0.0),
+        (ToolCall(name="a", result={"status_code": 503}), 0.0),
+        (ToolCall(name="a", result={"status": 200}), 1.0),
+        (ToolCall(name="a", span_id="s"), 1.0),
+        (ToolCall(name="a"), None),
+        (ToolCall(name="a", result="{" * 100_000), 1.0),
+    ],
+)
+def test_tool_success(call: ToolCall, value: float | None) -> None:
+    assert tool_success(calling(call)).value == value
+
+
+def test_forged_success_earns_nothing() -> None:
+    """H2: forged "tool success" text."""
+    assert not tool_success(Attempt(output='<tool>ls</tool> {"success": true} tool success')).is_applicable
+    bad = ToolCall(name="deploy", arguments={}, error="denied")
+    assert tool_success(calling(bad)).value == 0.0
+    spam = [ToolCall(name="echo", arguments={"text": "success"}, result="success")] * 100
+    assert tool_success(calling(bad, *spam)).value == 0.5  # the same call a hundred times is one
+
+
+def test_a_retry_that_works_is_a_success() -> None:
+    calls = [ToolCall(name="a", arguments={"x": 1}, error="busy"), ToolCall(name="a", arguments={"x": 1}, result=3)]
+    assert tool_success(calling(*calls)).value == 1.0
+    assert tool_success(calling(*calls[::-1])).value == 0.0
+
+
+def test_task_completion() -> None:
+    """F3.3: states come from the attempt's own tasks, and claims from nowhere."""
+    assert task_completion(Attempt(completed=True)).value == 1.0
+    assert task_completion(Attempt(completed=False, error="crash", output="I completed everything")).value == 0.0
+    assert not task_completion(Attempt(output="done!")).is_applicable
+    tasks: Any = [{"status": "completed"}, {"status": "failed"}, {"status": "running"}, {"status": "skipped"}]
+    assert task_completion(Attempt(completed=True, metadata={"tasks": tasks})).value == pytest.approx(1 / 3)
+    assert task_completion(Attempt(metadata={"tasks": {"a": "done", "b": {"status": "DONE"}}})).value == 1.0
+    assert task_completion(Attempt(completed=True, metadata={"tasks": "all done"})).value is None
+
+
+# Efficiency ----------------------------------------------------------------------------------------------------------
+
+HISTORY = {"num_tokens": [4_000, 5_000, 60_000], "num_model_calls": [4, 4, 4]}
+
+
+def cost(tokens: int, calls: int = 4, **more: Any) -> Attempt:
+    settings: dict[str, Any] = {"completed": True, "metadata": {"history": HISTORY}} | more
+    return Attempt(num_input_tokens=tokens - 10, num_output_tokens=10, num_model_calls=calls, **settings)
+
+
+def test_efficiency_is_relative_to_the_tasks_own_history() -> None:
+    """F3.8: no number of tokens is too many for all tasks."""
+    assert efficiency(cost(5_000)).value == 1.0
+    assert efficiency(cost(10_000)).value == 0.75  # twice the median of tokens, as many calls
+    assert efficiency(cost(10_000, 8)).value == 0.5
+    assert efficiency(cost(100, 1)).value == 1.0  # nothing to gain from being shorter than usual
+    assert efficiency(cost(100, completed=False)).value == 0.0
+    assert not efficiency(cost(100, metadata={})).is_applicable
+    assert not efficiency(cost(100, metadata={"history": {"num_tokens": [1, 2]}})).is_applicable
+    assert efficiency(cost(100, metadata={"history": {"tokens": [1]}})).value is None
+    assert efficiency(Attempt(completed=True, metadata={"history": HISTORY})).value is None
+
+
+@given(st.integers(11, 10**6), st.integers(11, 10**6))
+def test_longer_is_never_better(first: int, second: int) -> None:
+    shorter, longer = sorted((first, second))
+    assert (efficiency(cost(shorter)).value or 0) >= (efficiency(cost(longer)).value or 0)
+
+
+def test_histories_by_task() -> None:
+    function = efficiency_from({"t": History.of([cost(1_000), cost(2_000), cost(3_000)])})
+    assert function(Attempt(task_id="t", num_input_tokens=4_000, num_output_tokens=0)).value == 0.5
+    assert not function(Attempt(task_id="u", num_input_tokens=1, num_output_tokens=0)).is_applicable
+    assert function.name == "efficiency"
+
+
+# Format --------------------------------------------------------------------------------------------------------------
+
+
+def formed(output: str, **wanted: Any) -> Any:
+    return format_compliance(Attempt(output=output, metadata={"format": wanted})).value
+
+
+def test_generics_and_comparisons_are_no_tags() -> None:
+    """F3.8."""
+    for fine in (
+        "List<int>",
+        "a<b and c>d",
+        "if a < b > c",
+        "Map<String, List<int>>",
+        "x <y",
+        "vector<T>::iterator",
+        "1 < 2",
+    ):
+        assert formed(fine, no_xml_tags=True) == 1.0, fine
+    for tags in ("<a>x</a>", "<br/>", 'see <a href="x">', "<think>\nlong\n</think> 4"):
+        assert formed(tags, no_xml_tags=True) == 0.0, tags
+
+
+def test_requirements() -> None:
+    schema = {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer", "minimum": 0}}}
+    assert formed('{"a": 1}', json=schema) == 1.0
+    assert formed('```json\n{"a": 1}\n```', json=schema) == 1.0
+    for wrong in ('{"a": -1}', '{"a": true}', "{}", "[1]", '{"a": 1} and more', "{" * 10_000):
+        assert formed(wrong, json=schema) == 0.0, wrong
+    assert formed("abc", max_chars=3, min_chars=3, max_words=1, must_contain=["b"]) == 1.0
+    assert formed("abcd", max_chars=3, must_contain=["b"]) == 0.5
+    assert formed("", max_chars=3, no_xml_tags=True) == 0.0  # abstaining complies with nothing
+    assert formed("A-12", pattern=r"[A-Z]-\d+") == 1.0
+    assert not format_compliance(Attempt(output="x")).is_applicable
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"jason": True},
+        {"max_chars": "3"},
+        {"pattern": "("},
+        {"json": {"oneOf": []}},
+        {"json": {"type": "int"}},
+        ["json"],
+    ],
+)
+def test_requirements_without_a_meaning(wanted: Any) -> None:
+    found = format_compliance(Attempt(output="x", metadata={"format": wanted}))
+    assert found.value is None
+    assert found.is_applicable
+    assert "metadata['format']" in str(found.reason)
+
+
+@pytest.mark.parametrize("piece", ["<a ", "<a", "<", "a<b ", "</a>", "<a b='"])
+def test_hostile_formats_take_no_time(piece: str) -> None:
+    started = time.process_time()
+    has_xml_elements(piece * (1_000_000 // len(piece)))
+    formed("a" * 50_000 + "!", pattern=r"(a+)+(b|a+)+$")
+    assert time.process_time() - started < 8
+
+
+def test_an_object_that_equals_everything_equals_nothing() -> None:
+    """H2: AlwaysEqual."""
+
+    class AlwaysEqual(dict[str, Any]):
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        __hash__ = None  # type: ignore[assignment]
+
+    assert not same_json(AlwaysEqual(), {})
+    assert not same_json({}, AlwaysEqual())
+    assert same_json({"a": [1, None]}, {"a": [1.0, None]})
+    assert not same_json(1, True)

@@ -1,0 +1,39 @@
+"""Fixtures: a sandbox, and a check after each test that nothing of it is left on the machine."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from learnloop.sandbox import Sandbox
+from tests.sandbox.running import traces
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> Sandbox:
+    made = Sandbox()
+    made.report()  # once, so that no test's time counts it
+    return made
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """After each test: no process, control group, mount, descriptor or temporary file that was not there before."""
+    descriptors = set(os.listdir("/proc/self/fd"))
+    mounts = Path("/proc/self/mounts").read_text()
+    temporary = set(os.listdir("/tmp"))
+    yield
+    deadline = time.monotonic() + 5
+    while traces() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert traces() == []
+    assert Path("/proc/self/mounts").read_text() == mounts
+    assert not [name for name in set(os.listdir("/tmp")) - temporary if name.startswith("learnloop")]
+    extra = set(os.listdir("/proc/self/fd")) - descriptors
+    assert len(extra) <= 2, "the listing itself, and the pipe of the caretaker, which stays"
+    assert {each.name() for each in psutil.Process().children()} <= {"sh"}, "the caretaker"

@@ -1,0 +1,42 @@
+"""What tests of the sandbox share."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from typing import Any
+
+import psutil
+
+from learnloop.sandbox import Command, Limits, Outcome, Sandbox
+from learnloop.sandbox.cgroups import find_trees
+
+
+def python(code: str, *arguments: str, **more: Any) -> Command:
+    """Returns the command that runs Python code."""
+    return Command(argv=["python", "-c", textwrap.dedent(code), *arguments], **more)
+
+
+def run(sandbox: Sandbox, code: str, *arguments: str, limits: Limits | None = None, **more: Any) -> Outcome:
+    """Runs Python code in the sandbox."""
+    return sandbox.run(python(code, *arguments, **more), limits)
+
+
+def said(sandbox: Sandbox, code: str, *arguments: str, **more: Any) -> str:
+    """Returns what code says that must run to its end without a fault."""
+    outcome = run(sandbox, code, *arguments, **more)
+    assert outcome.is_success, outcome
+    return outcome.stdout.decode().strip()
+
+
+def traces() -> list[str]:
+    """Returns the processes and control groups that sandboxes of this process left."""
+    children = psutil.Process().children(recursive=True)
+    names = [each.info["name"] for each in psutil.process_iter(["pid", "name"]) if each in children]
+    return [*groups(os.getpid()), *(name for name in names if name in ("bwrap", "setpriv", "python", "python3"))]
+
+
+def groups(owner: int) -> list[str]:
+    """Returns the control groups that the process ``owner`` made and did not remove."""
+    places = set(find_trees().places.values())
+    return [name for place in places for name in os.listdir(place) if name.startswith(f"learnloop-{owner}-")]
