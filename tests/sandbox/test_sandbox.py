@@ -129,7 +129,8 @@ def test_bad_commands(sandbox: Sandbox, given: dict[str, Any], message: str) -> 
 @pytest.mark.parametrize(
     "given",
     [{"wall_seconds": 0}, {"wall_seconds": float("nan")}, {"cpu_seconds": -1}, {"memory_bytes": 1},
-     {"num_processes": 0}, {"num_processes": 1.5}, {"output_bytes": -1}, {"disk_bytes": 10}, {"num_open_files": 3}, {"memory_bytes": True}],
+     {"num_processes": 0}, {"num_processes": 1.5}, {"output_bytes": -1},
+     {"disk_bytes": 10}, {"num_open_files": 3}, {"memory_bytes": True}],
 )  # fmt: skip
 def test_bad_limits(sandbox: Sandbox, given: dict[str, Any]) -> None:
     (name,) = given
