@@ -17,6 +17,7 @@ from learnloop.store import Store, insert_records
 from learnloop.store.mapping import fields_of, key_column
 from learnloop.traces.files import Progress, format_of, numbered_items, source_of
 from learnloop.traces.formats import Source, TraceFormat, native
+from learnloop.traces.formats.base import PartlyReadError
 from learnloop.traces.groups import count_groups
 from learnloop.traces.report import ImportReport, LineFault, Tally
 
@@ -192,7 +193,10 @@ class TraceFile:
             self._num_bad += 1
             if len(self._faults) < _MAX_FAULTS:
                 self._faults.append(LineFault(line=number, reason=str(error)))
-            return []
+            if not isinstance(error, PartlyReadError):
+                return []
+            self._num_good += 1
+            return error.records
 
     def _counted(self, records: list[Record]) -> list[Record]:
         self._tally.count(records)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -19,8 +19,8 @@ from sqlalchemy import Column, ColumnElement, Connection, Table, and_, delete, e
 
 from learnloop.core.records import EpisodeStatus, Json
 from learnloop.store import Store, insert_events, schema
-from learnloop.store.words import forget_episodes, indexed_spans, merge_words, remove_words
-from learnloop.traces.search import words_of_span
+from learnloop.store.words import forget_episodes, merge_words
+from learnloop.traces.search import forget_words
 
 _STEP_SECONDS = 0.04
 """How long the store is held at a time, and a little more."""
@@ -218,15 +218,8 @@ def _remove_some(
     while done < len(keys) and time.monotonic() < end:
         some = keys[done : done + _ROWS]
         if table is schema.spans:
-            _forget_words(connection, some)
+            forget_words(connection, some)
         connection.execute(delete(table).where(key.in_(some), condition))
         done += _ROWS
     return keys[done:]
 
-
-def _forget_words(connection: Connection, span_ids: Sequence[str]) -> None:
-    known = indexed_spans(connection, span_ids)
-    spans = schema.spans.c
-    query = select(spans.span_id, spans.name, spans.error, spans.attributes).where(spans.span_id.in_(list(known)))
-    rows = connection.execute(query).all()
-    remove_words(connection, [(known[row[0]], words_of_span(*row[1:])) for row in rows])

@@ -12,10 +12,10 @@ from sqlalchemy import ColumnElement, Connection, select, update
 from learnloop.core.records import Episode, LabelRequest, Record, Reward, RewardShare, Span, Task
 from learnloop.store import Store, insert_events, schema
 from learnloop.store.mapping import key_column, record_columns, table_of, to_record
-from learnloop.store.words import indexed_spans, queue_episodes, remove_words
+from learnloop.store.words import queue_episodes
 from learnloop.traces.redaction import Redactor
 from learnloop.traces.removal import merge_all
-from learnloop.traces.search import words_of_span
+from learnloop.traces.search import forget_words
 
 _NAMES = {RewardShare: "share", LabelRequest: "label_request"}
 """What those types are called that have more than one word."""
@@ -125,18 +125,11 @@ def _step(
 
 def _write(connection: Connection, kind: type[Record], pairs: Sequence[tuple[Record, Record]]) -> None:
     if kind is Span:
-        _forget_words(connection, [old for old, _ in pairs if isinstance(old, Span)])
+        episodes = forget_words(connection, [old.span_id for old, _ in pairs if isinstance(old, Span)])
+        queue_episodes(connection, episodes)  # they wait for their new words
     table, key = table_of(kind), key_column(kind)
     for old, new in pairs:
         names = [name for name in kind.__struct_fields__ if getattr(old, name) != getattr(new, name)]
         values = {name: getattr(new, name) for name in names}
         connection.execute(update(table).where(key == getattr(old, key.name)).values(**values))
 
-
-def _forget_words(connection: Connection, spans: Sequence[Span]) -> None:
-    """Takes spans that change out of the index of words; they wait for their new words."""
-    known = indexed_spans(connection, [span.span_id for span in spans])
-    listed = [span for span in spans if span.span_id in known]
-    removed = [(known[span.span_id], words_of_span(span.name, span.error, span.attributes)) for span in listed]
-    remove_words(connection, removed)
-    queue_episodes(connection, {span.episode_id for span in listed})

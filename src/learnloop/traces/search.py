@@ -15,16 +15,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from learnloop.core.records import Span
-from learnloop.store import Store
+from learnloop.store import Store, schema
 from learnloop.store.words import (
     Document,
     Term,
     add_words,
+    indexed_spans,
     is_waiting,
     prepare_words,
+    remove_words,
     take_from_queue,
     unindexed_spans,
     waiting_episodes,
@@ -119,6 +121,16 @@ def catch_up(store: Store, *, seconds: float | None = None) -> bool:
             return False
         store.run(_index_some)
     return True
+
+
+def forget_words(connection: Connection, span_ids: Sequence[str]) -> set[str | None]:
+    """Takes stored spans that are about to change, or to go, out of the index of words; returns their episodes' ids."""
+    known = indexed_spans(connection, span_ids)
+    spans = schema.spans.c
+    query = select(spans.span_id, spans.episode_id, spans.name, spans.error, spans.attributes)
+    rows = connection.execute(query.where(spans.span_id.in_(list(known)))).all() if known else []
+    remove_words(connection, [(known[row[0]], words_of_span(*row[2:])) for row in rows])
+    return {row[1] for row in rows}
 
 
 def snippet(span: Span, terms: Sequence[Term]) -> Snippet:

@@ -145,6 +145,14 @@ def test_a_span_that_is_rejected_leaves_the_others(tmp_path: Path) -> None:
     assert found.report.bad_lines[0].reason == "trace id 'ab' is not 32 hex digits"
 
 
+def test_a_span_that_is_rejected_in_a_request_with_others_is_told(tmp_path: Path) -> None:
+    bad = {**span(1, 9), "trace_id": "ab"}
+    (tmp_path / "a.jsonl").write_bytes(lines(otlp.traces_object([bad, *SPANS])))
+    found = imported(tmp_path, tmp_path / "a.jsonl")
+    assert (len(found.episodes), found.report.num_bad_lines) == (3, 1)
+    assert found.report.bad_lines[0].reason == "trace id 'ab' is not 32 hex digits"
+
+
 @pytest.mark.parametrize("name", ["lines.jsonl", "one.otlp.json", "prefixed.pb"])
 def test_damaged_files(tmp_path: Path, name: str) -> None:
     path = tmp_path / name

@@ -38,6 +38,14 @@ class Source(NamedTuple):
     """When it was last written: no run in it ended later. It stands in where a format carries no times."""
 
 
+class PartlyReadError(FormatError):
+    """A part of an item cannot be read as what it claims to be; ``records`` are those of the other parts."""
+
+    def __init__(self, message: str, records: list[Record]) -> None:
+        super().__init__(message)
+        self.records = records
+
+
 class ItemReader(Protocol):
     """Reads the items of one file, in order."""
 
@@ -45,6 +53,7 @@ class ItemReader(Protocol):
         """Returns the records that ``item`` makes.
 
         Raises:
+            PartlyReadError: a part of the item is not what the format says; it brings what was made of the rest.
             FormatError: the item is not what the format says; nothing was made of it.
         """
         ...

@@ -14,7 +14,7 @@ import msgspec
 
 from learnloop.core.errors import FormatError
 from learnloop.core.records import Record, Reward, Span
-from learnloop.traces.formats.base import Line, Source, TraceFormat
+from learnloop.traces.formats.base import Line, PartlyReadError, Source, TraceFormat
 from learnloop.traces.otlp import json_wire, protobuf
 from learnloop.traces.otlp.mapping import Mapped, map_logs, map_spans
 from learnloop.traces.otlp.parts import is_root, joined, rank
@@ -49,6 +49,7 @@ class OtlpReader:
         """Returns the spans of one request, except those whose content may still come.
 
         Raises:
+            PartlyReadError: some of its spans or log records cannot be read.
             FormatError: it is no request, or nothing in it can be read.
         """
         if isinstance(item, Mapping):
@@ -56,11 +57,14 @@ class OtlpReader:
         else:
             traces = item if isinstance(item, WireTraces) else WireTraces([], Rejections())
             logs = item if isinstance(item, WireLogs) else WireLogs([], Rejections())
-        rejected = traces.rejections.number + logs.rejections.number
+        rejected = traces.rejections.message() or logs.rejections.message()
         if rejected and not (traces.spans or logs.logs):
-            raise FormatError(traces.rejections.message() or logs.rejections.message())
+            raise FormatError(rejected)
         moment = self._source.modified_at
-        return list(self._taken([*map_spans(traces.spans, moment), *map_logs(logs.logs, moment)]))
+        records: list[Record] = list(self._taken([*map_spans(traces.spans, moment), *map_logs(logs.logs, moment)]))
+        if rejected:
+            raise PartlyReadError(rejected, records)
+        return records
 
     def finish(self) -> list[Record]:
         """Returns what was held back, the rewards and the episodes."""

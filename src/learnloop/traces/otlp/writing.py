@@ -16,12 +16,11 @@ from learnloop.core.records import EPISODE_TRANSITIONS, EpisodeStatus, Record, R
 from learnloop.store import insert_records, schema
 from learnloop.store.insert import reopen_episodes
 from learnloop.store.mapping import record_columns, to_record
-from learnloop.store.words import indexed_spans, remove_words
 from learnloop.traces.otlp.mapping import Mapped
 from learnloop.traces.otlp.parts import is_root, joined
 from learnloop.traces.otlp.scores import UNRESOLVED
 from learnloop.traces.otlp.summary import TraceSummary, summary_of
-from learnloop.traces.search import words_of_span
+from learnloop.traces.search import forget_words
 from learnloop.traces.steps import MODEL_OPERATIONS
 
 _CHUNK = 500
@@ -65,7 +64,7 @@ def write_mapped(
     added = [span for span in spans.values() if span.span_id not in known]
     # Part by part: one that was joined with a span sent again would be taken for that span, which is there already.
     changed = [after for span in known.values() if (after := reduce(joined, parts[span.span_id], span)) != span]
-    _forget_words(connection, [known[span.span_id] for span in changed])
+    forget_words(connection, [span.span_id for span in changed])  # writing them queues them for their new words
     for chunk in _chunks([span.span_id for span in changed]):
         connection.execute(delete(schema.spans).where(schema.spans.c.span_id.in_(chunk)))
     fresh = [*added, *changed]
@@ -127,15 +126,6 @@ def _placed(
             yield msgspec.structs.replace(reward, episode_id=span.trace_id, span_id=_place(span))
         else:
             yield reward
-
-
-def _forget_words(connection: Connection, spans: Sequence[Span]) -> None:
-    """Takes spans that change out of the index of words; writing them queues them for their new words."""
-    if spans:
-        known = indexed_spans(connection, [span.span_id for span in spans])
-        listed = [span for span in spans if span.span_id in known]
-        words = [(known[span.span_id], words_of_span(span.name, span.error, span.attributes)) for span in listed]
-        remove_words(connection, words)
 
 
 def _place(span: Span) -> str | None:
