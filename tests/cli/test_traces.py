@@ -134,7 +134,7 @@ def test_a_label_shows_up_as_reward(filled: Call) -> None:
 def test_stats_in_words_and_in_json(filled: Call) -> None:
     words = filled("stats").out
     assert "2 episodes (1 completed, 1 running), 3 spans, 1 steps" in words
-    assert "tokens: 1,200 input_tokens, 3 output_tokens; unknown for 0 of 1 calls (0.0%)" in words
+    assert "tokens: 1,200 input, 3 output; unknown for 0 of 1 calls (0.0%)" in words
     assert "reward: mean 0.7500 of 1 episodes; unknown for 1" in words
     assert "search  1      1       100.0%" in words
     found = filled("stats", "--agent", "other", "--json").json()

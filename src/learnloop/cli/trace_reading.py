@@ -216,6 +216,15 @@ def _say_tree(tree: Iterable[tuple[int, Span | SpanOutline]], usage: Mapping[str
         say(f"{'  ' * depth}{span.operation} {span.name}  {lasted}{tokens}{error}")
 
 
+def _in_reading_order(kinds: Iterable[str]) -> list[str]:
+    """Returns the kinds of tokens, those of all calls first: input, output, then what is a part of these."""
+    return sorted(kinds, key=lambda name: (name not in ("input_tokens", "output_tokens"), name))
+
+
+def _tokens_of_kind(name: str, count: int) -> str:
+    return f"{count:,} {name.removesuffix('_tokens').replace('_', ' ')}"
+
+
 def _tokens(usage: Json) -> str:
     counts = [f"{usage[name]:,} {word}" for name, word in (("input_tokens", "in"), ("output_tokens", "out"))
               if isinstance(usage.get(name), int)]  # fmt: skip
@@ -272,7 +281,8 @@ def _say_stats(found: TraceStats) -> None:
     say(f"{found.num_episodes:,} episodes{f' ({statuses})' if statuses else ''}, {found.num_spans:,} spans, "
         f"{found.num_steps:,} steps")  # fmt: skip
     if found.num_model_calls:
-        known = ", ".join(f"{count:,} {name}" for name, count in sorted(found.tokens.items())) or "none known"
+        known = ", ".join(_tokens_of_kind(name, found.tokens[name]) for name in _in_reading_order(found.tokens))
+        known = known or "none known"
         unknown = found.num_model_calls_without_tokens
         share = unknown / found.num_model_calls
         say(f"tokens: {known}; unknown for {unknown:,} of {found.num_model_calls:,} calls ({share:.1%})")
