@@ -56,6 +56,7 @@ CONSTANT_HANDLERS = {
     "serve/sockets.py: _has_ipv6": "an address that cannot be bound is what it asks for",
     "serve/key_ring.py: _run": "that the keys could not be read, which was logged; those of before hold",
     "traces/otlp/content.py: is_storable": "what cannot be encoded cannot be stored; that is the question it answers",
+    "rewards/learned_files.py: _is_whole": "files that cannot be read are not whole; that is the question it answers",
     "rewards/tasks/code_answer.py: _parses": "text that does not parse is no code; that is the question it answers",
     "sandbox/collecting.py: _take": "why a file did not come back: the reason is the result, told in Outcome.left_out",
     "sandbox/running.py: _read": "a pipe that holds nothing now is within its limit; that is the question it answers",
@@ -76,7 +77,7 @@ SIMULATORS = {
     "envs/prompt_mutation.py": "is one by its name, for tests; info['simulated'] says so at every step",
 }
 """Which files may say that something is simulated, and why: it is what they are for, and they tell their users."""
-SANDBOX_PROGRAMS = {f"rewards/harness/{name}.py" for name in ("peer", "candidate", "examiner")}
+SANDBOX_PROGRAMS = {f"rewards/harness/{name}.py" for name in ("peer", "values", "candidate", "examiner")}
 """Programs that run in the sandbox: they are there to run what is not trusted, and to report how it ended."""
 BANNED_CALLS = {"eval", "exec", "compile", "__import__", "print"}
 BANNED_MODULES = {"pickle", "cloudpickle", "joblib", "dill", "marshal", "shelve"}

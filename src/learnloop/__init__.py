@@ -12,6 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from learnloop.core.attempts import Attempt, Score
     from learnloop.core.errors import LearnloopError
     from learnloop.decisions import Choice
     from learnloop.evaluation import OutcomeTable, VerificationOptions, verify_learning
@@ -19,10 +20,13 @@ if TYPE_CHECKING:
     from learnloop.loop.env_evaluation import load_policy
     from learnloop.loop.extensions import extensions, register
     from learnloop.loop.training import Run, open_run, resume, train
+    from learnloop.rewards.engine import RewardEngine
+    from learnloop.rewards.function import reward_function
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Attempt": "learnloop.core.attempts",
     "Choice": "learnloop.decisions",
     "LearnloopError": "learnloop.core.errors",
     "Loop": "learnloop.loop",
@@ -30,6 +34,8 @@ _HOMES = {
     "OutcomeTable": "learnloop.evaluation",
     "ProofResult": "learnloop.loop",
     "VerificationOptions": "learnloop.evaluation",
+    "RewardEngine": "learnloop.rewards.engine",
+    "Score": "learnloop.core.attempts",
     "Workspace": "learnloop.loop",
     "Run": "learnloop.loop.training",
     "extensions": "learnloop.loop.extensions",
@@ -37,18 +43,22 @@ _HOMES = {
     "open_run": "learnloop.loop.training",
     "register": "learnloop.loop.extensions",
     "resume": "learnloop.loop.training",
+    "reward_function": "learnloop.rewards.function",
     "train": "learnloop.loop.training",
     "verify_learning": "learnloop.evaluation",
 }
 
 __all__ = [
+    "Attempt",
     "Choice",
     "LearnloopError",
     "Loop",
     "OpenEpisode",
     "OutcomeTable",
     "ProofResult",
+    "RewardEngine",
     "Run",
+    "Score",
     "VerificationOptions",
     "Workspace",
     "__version__",
@@ -57,6 +67,7 @@ __all__ = [
     "open_run",
     "register",
     "resume",
+    "reward_function",
     "train",
     "verify_learning",
 ]

@@ -53,6 +53,9 @@ def test_calculate_history_and_audit(call: Call, store: Settings, tmp_path: Path
         {"agent_id": "solver", "credit": 2.0, "num_shares": 3, "num_completions": 3}
     ]
     assert "solver" in call("rewards", "history", "--episode", "right").out
+    assert len(call("rewards", "history", "--step", "0", "--json").json()["data"]) == 3
+    assert call("rewards", "history", "--step", "1", "--json").json()["data"] == []
+    assert "there may be more with --after solver" in call("rewards", "history", "--totals", "--limit", "1").err
     audit = call("rewards", "audit", "--json").json()
     assert (audit["ok"], audit["findings"]) == (True, [])
 
@@ -114,6 +117,8 @@ def test_labels_are_asked_for_answered_and_held_against(call: Call, store: Setti
     assert call("labels", "answer", first, "good", "--author", "bob").code == 5
     assert call("labels", "skip", second, "--author", "bob").code == 0
     assert call("labels", "list", "--json").json()["data"] == []
+    again = call("rewards", "calculate", "right", "wrong", "--weight", "correctness")
+    assert "note: 1 have the part 'label' of another source too" in again.err
     report = call("rewards", "calibrate", "correctness", "--json")
     assert report.code == 7
     assert report.json()["report"]["num_pairs"] == 1
@@ -131,8 +136,12 @@ def test_labels_are_asked_for_answered_and_held_against(call: Call, store: Setti
         (("rewards", "calculate", "--all", "--weight", "correctness=-1"), 2),
         (("rewards", "calculate", "--all", "--weight", "correctness=nan"), 2),
         (("rewards", "calculate", "--all", "--credit", "fair"), 2),
+        (("rewards", "calculate", "--all", "--credit", "shapley"), 2),
+        (("rewards", "history", "--totals", "--step", "1"), 2),
         (("rewards", "history", "--after", "x", "--limit", "0"), 2),
         (("rewards", "calibrate", "style"), 3),
+        (("rewards", "calibrate", "correctness", "--min-kappa", "nan"), 2),
+        (("rewards", "calibrate", "correctness", "--min-kappa", "2"), 2),
         (("rewards", "test", "none.jsonl"), 2),
         (("labels", "answer", "none", "good", "--author", "ada"), 3),
         (("labels", "answer", "none", "--author", "ada"), 2),

@@ -48,3 +48,9 @@ def test_hostile_texts_take_no_time(piece: str) -> None:
     started = time.process_time()
     numeric(piece * (1_000_000 // len(piece)), 3)
     assert time.process_time() - started < 5
+
+
+def test_a_comma_parts_thousands_or_numbers() -> None:
+    assert numeric("It costs 1,234,567.", 1234567)
+    assert not numeric("4,5", 45)
+    assert not numeric("4,5", 5)

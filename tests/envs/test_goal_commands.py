@@ -74,6 +74,7 @@ def test_what_uses_too_much_is_a_crash_and_leaves_the_world() -> None:
 def test_an_action_cannot_touch_its_verifier() -> None:
     """F3.7: it writes over the check, patches the interpreter's start and leaves programs of the check's names."""
     attacks = [
+        shell("end", "echo 'import os; os._exit(0)' > program.py"),
         shell("overwrite", "echo pass > check.py; echo 'import os; os._exit(0)' > program2.py"),
         shell("start", "echo 'import os; os._exit(0)' > sitecustomize.py; cp sitecustomize.py usercustomize.py"),
         shell("stay", "(setsid sh -c 'while :; do echo pass > check.py; done' >/dev/null 2>&1 &) ; exit 0"),
@@ -109,6 +110,14 @@ def test_worlds_and_verifiers_of_ones_own() -> None:
     for seed, reached in ((7, True), (8, False)):
         executor.start(goals[0], seed)
         assert executor.perform(0).succeeded is reached
+
+
+def test_what_lies_in_the_way_of_a_verifier_is_not_there() -> None:
+    """An action that makes a folder of the name of the check, or fills the world, stops neither check nor episode."""
+    check = CheckedBy(("sh", "check/it"), {"check/it": b"exit 1", "other": b""})
+    assert not check({"check": b"", "other/x": b""})
+    assert check.__class__(("test", "-e", "kept"), check.files)({"check": b"", "other/x": b"", "kept": b""})
+    assert not check({f"f{number}": b"" for number in range(200)})
 
 
 def test_it_keeps_the_rules_and_runs_in_processes() -> None:

@@ -132,3 +132,28 @@ def test_an_unknown_type_is_named(workspace: Workspace) -> None:
 def test_a_loop_of_parents_has_the_agent_of_the_episode(workspace: Workspace) -> None:
     spans = [span("e", 0, "custom", "a", 1), span("e", 1, "chat", "m", 0, attributes={"output": "x"})]
     assert [step.agent_id for step in read(workspace, [episode("e"), *spans]).steps] == ["solver"]
+
+
+def test_calls_of_a_model_whose_name_is_not_recorded_are_calls(workspace: Workspace) -> None:
+    call = {"input": [said("user", "q")], "output": "a", "usage": {"input_tokens": 3, "output_tokens": 1}}
+    found = read(workspace, [episode("e"), span("e", 0, "chat", "", attributes=call)])
+    assert (found.num_model_calls, found.num_input_tokens, found.num_output_tokens) == (1, 3, 1)
+    workspace.store.write([episode("tools"), span("tools", 0, "execute_tool", "add"), episode("none")])
+    counts = [attempt_of(workspace, workspace.store.get(Episode, name)).num_model_calls for name in ("tools", "none")]
+    assert counts == [0, None]
+
+
+def test_a_run_cannot_change_what_its_task_asks_for(workspace: Workspace) -> None:
+    asked = {"format": {"max_chars": 10}, "milestones": ["search"]}
+    task = Task(task_id="t", created_at=T0, metadata=asked)
+    run = answered("e", "q", "a", "t", metadata={"format": {}, "milestones": ["add"], "split": "train"})
+    assert read(workspace, [task, *run]).metadata == {**asked, "split": "train"}
+    truth = TaskTruth(task_id="t", metadata={"milestones": ["book"]})
+    found = attempt_of(workspace, workspace.store.get(Episode, "e"), {"t": truth})
+    assert found.metadata == {"format": {"max_chars": 10}, "milestones": ["book"], "split": "train"}
+
+
+def test_whoever_only_looks_is_not_stopped_by_an_unknown_type(workspace: Workspace) -> None:
+    workspace.store.write(answered("e", "q", "a", metadata={"task_type": "poetry"}))
+    found = attempt_of(workspace, workspace.store.get(Episode, "e"), is_graded=False)
+    assert (found.task_type, found.output) == (None, "a")

@@ -10,9 +10,11 @@ import pytest
 
 from learnloop.core.errors import ConflictError, NotFoundError, UsageError
 from learnloop.core.records import Episode, EpisodeStatus, LabelRequest, LabelStatus, Reward
-from learnloop.loop.labelling import label, label_queue
+from learnloop.loop.labelling import label, label_queue, show_requests
+from learnloop.loop.learned_rewards import _unlabelled, labelled_attempts
 from learnloop.loop.workspace import Workspace, find_settings
 from learnloop.rewards.label_queue import LabelAsk
+from tests.loop.recorded_runs import answered
 
 
 @pytest.fixture
@@ -64,3 +66,20 @@ def test_a_refused_label_leaves_the_request_open(workspace: Workspace) -> None:
         label(workspace, "e2", "good")
     assert queue.pending().requests == [request]
     assert workspace.store.count(Reward) == 0
+
+
+def test_requests_are_shown_whatever_the_runs_say_of_themselves(workspace: Workspace) -> None:
+    workspace.store.write(answered("e2", "Write!", "Roses", metadata={"task_type": "poetry"}))
+    label_queue(workspace).ask([LabelAsk(episode_id=each, reason="asked") for each in ("e1", "e2")])
+    shown = show_requests(workspace).shown
+    assert [(each.prompt, each.output) for each in shown] == [(None, None), ("Write!", "Roses")]
+
+
+def test_a_label_of_a_step_is_none_of_the_run(workspace: Workspace) -> None:
+    """The run can still be asked about."""
+    workspace.store.write(answered("e2", "q", "a"))
+    label(workspace, "e2", "good", span="e2-1")
+    assert sorted(_unlabelled(workspace, None)) == ["e1", "e2"]
+    assert list(labelled_attempts(workspace)) == []
+    label(workspace, "e2", "good")
+    assert _unlabelled(workspace, None) == ["e1"]

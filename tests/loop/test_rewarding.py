@@ -11,9 +11,10 @@ import pytest
 
 from learnloop.core.attempts import Attempt, AttemptStep, Score
 from learnloop.core.errors import FormatError, NotFoundError, UsageError
-from learnloop.core.records import Episode, Reward, RewardShare
+from learnloop.core.records import Episode, EpisodeStatus, Reward, RewardShare
 from learnloop.loop import Settings, Workspace
 from learnloop.loop.attempts import TaskTruth
+from learnloop.loop.labelling import label
 from learnloop.loop.reward_settings import RewardSettings
 from learnloop.loop.rewarding import RewardProcess, process_task_completion
 from learnloop.loop.scoring import (
@@ -189,7 +190,7 @@ def test_settings_that_cannot_be_used(workspace: Workspace) -> None:
         RewardProcess(workspace, RewardSettings(weights={"corectness": 1.0}))
     with pytest.raises(UsageError, match="'fair'"):
         RewardProcess(workspace, RewardSettings(credit="fair"))
-    with pytest.raises(UsageError, match="the judge 'strict'"):
+    with pytest.raises(UsageError, match=r"the judge 'strict'.*allowed keys are.*'votes'"):
         RewardProcess(workspace, RewardSettings(judges={"strict": {"votes": "many"}}))
 
 
@@ -254,8 +255,6 @@ def test_scores_are_held_against_labels(workspace: Workspace) -> None:
     list(score_episodes(workspace, EpisodeChoice(), RewardProcess(workspace, CORRECT)))
     with pytest.raises(NotFoundError, match="no episode has a label"):
         calibrate(workspace, "correctness")
-    from learnloop.loop.labelling import label
-
     for name, is_right in right.items():
         label(workspace, name, "good" if is_right or name == "e1" else "bad")  # one in forty differs
     report = calibrate(workspace, "correctness")
@@ -291,3 +290,70 @@ def test_what_can_be_used_is_listed(workspace: Workspace) -> None:
     found = {each.name: each for each in list_components(workspace)}
     assert found["correctness"].weight == 1.0
     assert all(each.description for each in found.values())
+
+
+def test_one_that_cannot_be_read_or_shaped_does_not_stop_the_others(workspace: Workspace) -> None:
+    milestones = {**QA, "milestones": ["search"]}
+    workspace.store.write([
+        *answered("e1", "q", "Paris", "t", metadata={**milestones, "task_type": "poetry"}),
+        *answered("e2", "q", "Paris", "t", metadata=QA),
+        *answered("e3", "q", "Paris", "t", metadata=milestones),
+    ])  # fmt: skip
+    process = RewardProcess(workspace, RewardSettings(weights={"correctness": 1.0}, potential="milestones"))
+    found = {each.episode_id: each.scored for each in score_episodes(workspace, EpisodeChoice(), process)}
+    assert [each.total for each in found.values()] == [None, None, 1.0]
+    assert "'poetry'" in str(found["e1"].reason)
+    assert "milestones are None" in str(found["e2"].reason)
+    assert rewards_of(workspace, "e2") == {"reward": (None, 1.0)}
+    assert [each.agrees for each in regrade(workspace, process, 1.0)][::2] == [True, True]
+
+
+def test_of_a_run_that_has_not_ended_nothing_is_stored(workspace: Workspace) -> None:
+    workspace.store.write(
+        answered("e", "q", "Paris", "t", metadata=QA, status=EpisodeStatus.RUNNING, terminated=False, ended_at=None)
+    )
+    for choice in (EpisodeChoice(), EpisodeChoice(episodes=["e", "e"])):
+        (found,) = score_episodes(workspace, choice, RewardProcess(workspace, CORRECT))
+        assert (found.scored.total, found.scored.reason) == (None, "the run has not ended yet")
+    assert (workspace.store.count(Reward), workspace.store.count(RewardShare)) == (0, 0)
+
+
+def test_many_are_not_scored_with_credit_that_needs_more_than_is_stored(workspace: Workspace) -> None:
+    workspace.store.write(answered("e", "q", "Paris", "t", metadata=QA))
+    process = RewardProcess(workspace, RewardSettings(weights={"correctness": 1.0}, credit="shapley"))
+    with pytest.raises(UsageError, match="choose 'last', 'uniform' or 'discounted'"):
+        list(score_episodes(workspace, EpisodeChoice(), process))
+    assert workspace.store.count(Reward) == 0
+
+
+def test_a_reward_is_of_an_episode_that_is_stored_and_of_its_task(workspace: Workspace) -> None:
+    """Else the ledger has a reward of no run, which its audit finds and nobody can mend."""
+    process = RewardProcess(workspace, CORRECT)
+    result = {**QA, "output": "Paris", "episode_id": "e"}
+    with pytest.raises(NotFoundError, match="no episode 'e'"):
+        process_task_completion(workspace, "t", result, process=process)
+    for record in answered("e", "q", "Paris", "t"):
+        workspace.store.offer(record)  # queued, not stored yet
+    with pytest.raises(UsageError, match="a try at the task 't', not at 'other'"):
+        process_task_completion(workspace, "other", result, process=process)
+    assert workspace.store.count(Reward) == 0
+    assert process_task_completion(workspace, "t", result, process=process).raw_reward == 1.0
+    assert list(RewardLedger(workspace.store).audit()) == []
+
+
+def test_what_has_no_weight_is_not_loaded(workspace: Workspace) -> None:
+    settings = RewardSettings(weights={"correctness": 1.0}, learned="newest", judges={"strict": {"votes": "many"}})
+    assert list(RewardProcess(workspace, settings).engine.functions) == ["correctness"]
+    for name in ("learned", "strict"):
+        weighed = msgspec.structs.replace(settings, weights={"correctness": 1.0, name: 1.0})
+        with pytest.raises((NotFoundError, UsageError), match=name):
+            RewardProcess(workspace, weighed)
+
+
+def test_parts_that_others_gave_are_told(workspace: Workspace) -> None:
+    """They are added to the total, as all parts of a reward are: nobody should wonder at a 2."""
+    workspace.store.write(answered("e", "q", "Paris", "t", metadata=QA))
+    label(workspace, "e", "good")
+    (found,) = score_episodes(workspace, EpisodeChoice(), RewardProcess(workspace, CORRECT))
+    assert (found.scored.total, found.other_parts) == (1.0, ["label"])
+    assert shown_reward(workspace, "e") == 2.0

@@ -20,6 +20,7 @@ import learnloop as ll
 from learnloop.core.errors import ActionError, ConflictError, ContextError, NotFoundError, RewardError, UsageError
 from learnloop.core.records import Decision, Episode, EpisodeStatus, PolicyVersion, Reward, Span, Verdict
 from learnloop.loop import Loop, Workspace, find_settings
+from learnloop.loop.rewarding import RewardProcess
 
 
 @pytest.fixture
@@ -384,6 +385,23 @@ def test_a_full_queue_drops_and_counts_and_the_agent_goes_on(tmp_path: Path) -> 
         assert 0 < dropped < 5000
         loop.flush()
         assert loop.workspace.store.count(Span) + loop.workspace.store.count(Episode) >= 5001 - dropped
+
+
+def test_a_finished_task_is_scored_from_python(loop: Loop) -> None:
+    """F4.10: what the command line and the server call, from the loop itself."""
+    with loop.episode(task="capital") as run:
+        pass
+    result = {"task_type": "qa", "output": "Paris", "expected": "Paris", "episode_id": run.episode_id}
+    done = loop.process_task_completion("capital", result)
+    assert isinstance(done.attempt, ll.Attempt)
+    assert (done.raw_reward, [each.agent_id for each in done.shares]) == (1.0, ["packer"])
+
+    @ll.reward_function("half")
+    def half(attempt: ll.Attempt) -> ll.Score:
+        return ll.Score.of(0.5)
+
+    process = RewardProcess(loop.workspace, engine=ll.RewardEngine({"half": 1.0}, [half]))
+    assert loop.process_task_completion("capital", result, process=process).raw_reward == 0.5
 
 
 def test_same_seed_same_choices(tmp_path: Path) -> None:

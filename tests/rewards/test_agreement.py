@@ -19,9 +19,9 @@ from learnloop.rewards.agreement import (
     cohen_kappa,
     confusion,
     quadratic,
-    spearman,
 )
 from learnloop.rewards.pairwise import Comparison
+from learnloop.rewards.score_quality import rank_correlation
 from tests.rewards.judging import attempt
 
 # Kappa ---------------------------------------------------------------------------------------------------------------
@@ -123,13 +123,19 @@ def test_spearman() -> None:
     """Wikipedia's example of IQ and hours of television: -29/165; with ties against ranks made by counting."""
     iq = array([106, 100, 86, 101, 99, 103, 97, 113, 112, 110])
     hours = array([7, 27, 2, 50, 28, 29, 20, 12, 6, 17])
-    assert spearman(iq, hours) == pytest.approx(-29 / 165)
+    assert rank_correlation(iq, hours) == pytest.approx(-29 / 165)
     rng = random.Random(1)
     first, second = ([rng.randrange(6) for _ in range(40)] for _ in range(2))
     ranks = [[sum(o < v for o in xs) + (sum(o == v for o in xs) + 1) / 2 for v in xs] for xs in (first, second)]
-    assert spearman(array(first), array(second)) == pytest.approx(np.corrcoef(ranks)[0, 1])
-    assert spearman(array([1, 1, 1]), array([1, 2, 3])) is None
-    assert spearman(array([1, 2]), array([1, 2])) is None
+    assert rank_correlation(array(first), array(second)) == pytest.approx(np.corrcoef(ranks)[0, 1])
+    assert rank_correlation(array([1, 1, 1]), array([1, 2, 3])) is None
+
+
+def test_two_pairs_tell_nothing_of_length() -> None:
+    judged = [Judgement(attempt_id=str(n), score=n / 2, num_characters=n) for n in range(2)]
+    report = calibration_report(judged, {"0": 0.0, "1": 1.0})
+    assert report.length_correlation.value is None
+    assert "fewer than 3" in str(report.length_correlation.reason)
 
 
 # The report ----------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -112,3 +113,16 @@ def test_who_always_wins_is_finite_and_who_never_plays_is_average() -> None:
 def test_what_has_no_meaning(wins: np.ndarray, prior: float) -> None:
     with pytest.raises(UsageError):
         bradley_terry(wins, prior)
+
+
+@pytest.mark.parametrize("num", [11, 45])
+def test_a_full_order_with_the_smallest_prior_settles_soon(num: int) -> None:
+    """Where each beats all who come after, a prior of 0.01 leaves strengths far apart."""
+    wins = np.triu(np.ones((num, num)), 1)
+    started = time.process_time()
+    strengths = bradley_terry(wins, 0.01)
+    assert time.process_time() - started < 1
+    assert (np.diff(strengths) < 0).all()
+    chances = strengths[:, None] / (strengths[:, None] + strengths)
+    expected = ((wins + wins.T) * chances).sum(axis=1) + 0.01 * strengths / (strengths + 1)
+    np.testing.assert_allclose(expected, wins.sum(axis=1) + 0.005, atol=1e-6)

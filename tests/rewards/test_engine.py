@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -133,3 +135,22 @@ def test_an_error_of_one_does_not_stop_the_others() -> None:
 def test_no_function_has_the_name_of_the_total() -> None:
     with pytest.raises(UsageError, match="'reward'"):
         RewardEngine({"reward": 1.0}, {"reward": lambda attempt: 1.0})
+
+
+def test_each_function_has_its_own_deadline() -> None:
+    """An engine without a deadline of its own leaves those that functions were made with."""
+
+    def waits(attempt: Attempt) -> float:
+        time.sleep(0.2)
+        return 1.0
+
+    functions = [RewardFunction(waits, "hasty", timeout_seconds=0.02), RewardFunction(waits, "calm")]
+    scores = RewardEngine({"hasty": 1.0, "calm": 1.0}, functions).score(ATTEMPT).scores
+    assert "0.02 seconds" in str(scores["hasty"].reason)
+    assert scores["calm"].value == 1.0
+
+
+def test_values_are_plain_numbers() -> None:
+    """What is stored is a float, whatever kind of number a function gave."""
+    score = RewardEngine({"f": 1.0}, [giving(Score(value=np.float32(0.5)), "f")]).score(ATTEMPT).scores["f"]
+    assert type(score.value) is float

@@ -91,3 +91,9 @@ def test_statistics_count_what_is_missing() -> None:
     assert (found.num_groups, found.num_degenerate) == (2, 2)
     component = found.components["f"]
     assert (component.num_scored, component.num_unscored, component.mean) == (2, 1, 1.0)
+
+
+def test_rewards_that_nobody_can_learn_from_are_refused() -> None:
+    for value in (1e300, -1e300, math.inf, math.nan):
+        with pytest.raises(RewardError, match="1e\\+100"):
+            normalize_group([value, 0.0])

@@ -127,6 +127,15 @@ def test_values_nested_too_deeply_are_told(server: LoopbackServer) -> None:
         deep = deep.pop()
 
 
+def test_values_that_are_no_json_are_told(server: LoopbackServer) -> None:
+    ring: list[Any] = []
+    ring.append(ring)
+    for odd in (ring, {(1, 2): 3}):
+        score = judge(server)(attempt("4", expected=odd))
+        assert score.value is None
+        assert "is no JSON" in (score.reason or "")
+
+
 # What does not count -------------------------------------------------------------------------------------------------
 
 NONSENSE = [

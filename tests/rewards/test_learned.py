@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -254,6 +255,19 @@ def test_damage_is_found(reward: LearnedReward, embedder: Embedder, tmp_path: Pa
     path.write_bytes(data[:-10] if damage == "cut" else data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
     with pytest.raises(CorruptError, match="changed"):
         load_learned_reward(place, embedder)
+
+
+def test_learning_again_mends_what_was_damaged_and_makes_it_the_newest(
+    reward: LearnedReward, embedder: Embedder, tmp_path: Path
+) -> None:
+    place = save_learned_reward(reward, tmp_path)
+    os.utime(place, (1.0, 1.0))
+    save_learned_reward(reward, tmp_path)
+    assert place.stat().st_mtime > 1.0
+    (place / "weights.safetensors").write_bytes(b"x")
+    assert save_learned_reward(reward, tmp_path) == place
+    assert load_learned_reward(place, embedder).report == reward.report
+    assert [each.name for each in tmp_path.iterdir()] == [place.name]
 
 
 def test_another_embedder_is_refused(reward: LearnedReward, tmp_path: Path) -> None:

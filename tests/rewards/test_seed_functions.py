@@ -20,7 +20,7 @@ from learnloop.rewards import (
     tool_success,
 )
 from learnloop.rewards.format_compliance import has_xml_elements
-from learnloop.rewards.json_shapes import same_json
+from learnloop.rewards.json_shapes import json_key, same_json
 from learnloop.rewards.parsers import LANGUAGES, find_fault
 
 
@@ -284,3 +284,45 @@ def test_an_object_that_equals_everything_equals_nothing() -> None:
     assert not same_json({}, AlwaysEqual())
     assert same_json({"a": [1, None]}, {"a": [1.0, None]})
     assert not same_json(1, True)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": None}, {"properties": {"a": True}}, {"required": "a"}, {"required": 5}, {"enum": 5},
+        {"minimum": "x"}, {"type": []}, {"type": ["integer", 5]}, {"items": [{"type": "string"}]}, {"items": False},
+        {"additionalProperties": {"type": "string"}},
+    ],
+)  # fmt: skip
+def test_a_schema_that_is_not_checked_is_told(schema: Any) -> None:
+    """Once it raised, or was passed over and paid."""
+    for output in ('{"a": 1}', "[1]", "5"):
+        found = format_compliance(Attempt(output=output, metadata={"format": {"json": schema}}))
+        assert found.value is None
+        assert "which is not checked" in str(found.reason)
+
+
+def test_a_pattern_that_would_take_all_memory_is_refused() -> None:
+    for pattern in ("((((a{100}){100}){100}){100})", "a" * 20_000, "(a{,2000}){1,2000}"):
+        found = format_compliance(Attempt(output="a", metadata={"format": {"pattern": pattern}}))
+        assert found.value is None
+        assert "make it shorter" in str(found.reason)
+    assert formed("2024-01-02", pattern=r"\d{4}-\d{2}-\d{2}") == 1.0
+
+
+@pytest.mark.parametrize("sql", ["x." * 9_900 + "x", "a" + "::int" * 3_000, "SELECT"])
+def test_sql_that_cannot_be_written_down_is_wrong(sql: str) -> None:
+    """H2: an answer that makes the grader fail would have no reward in the place of 0."""
+    assert syntax_validation(fenced("sql", sql)).value == 0.0
+
+
+leaves = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.floats(-3, 3), st.text(max_size=2))
+json_values = st.recursive(
+    leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=1), inner, max_size=3)
+)
+
+
+@given(json_values, st.data())
+def test_keys_are_equal_where_values_are_the_same(first: Any, data: Any) -> None:
+    second = data.draw(st.one_of(st.just(first), st.sampled_from([0, 0.0, False, "", None, [], {}, [0], [False]])))
+    assert (json_key(first) == json_key(second)) == same_json(first, second)

@@ -244,6 +244,10 @@ def broken(attempt: Attempt) -> Any:
     return None if attempt.steps else np.float32(1.5)
 
 
+def raising(attempt: Attempt) -> float:
+    return 1 / len(attempt.steps)
+
+
 def test_potentials_by_name() -> None:
     assert find_potential(f"{__name__}:constant") is constant
     with pytest.raises(NotFoundError, match="allowed: 'none', 'milestones', or module:function"):
@@ -254,6 +258,8 @@ def test_potentials_by_name() -> None:
         find_potential("math:pi")
     with pytest.raises(RewardError, match="after 1 of 3 steps is None"):
         PotentialShaping(potential=f"{__name__}:broken").shape(run(), 1.0, truncated=False)
+    with pytest.raises(RewardError, match="after 0 of 3 steps raised ZeroDivisionError: division by zero"):
+        PotentialShaping(potential=f"{__name__}:raising").shape(run(), 1.0, truncated=False)
     with pytest.raises(RewardError, match="milestones are None"):
         PotentialShaping(potential="milestones").shape(Attempt(steps=[AttemptStep()]), 1.0, truncated=False)
     with pytest.raises(RewardError, match="a return is nan"):

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 import secrets
 import shutil
 import signal
+import subprocess
+import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,7 +18,7 @@ import pytest
 
 from learnloop.core.errors import SandboxError, UsageError
 from learnloop.sandbox import Command, Ending, Limits, Sandbox, probing, running
-from tests.sandbox.running import python, run, said
+from tests.sandbox.running import python, run, said, traces
 
 
 def test_what_a_run_says(sandbox: Sandbox) -> None:
@@ -103,6 +107,56 @@ def test_a_fork_can_run_too(sandbox: Sandbox) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+def test_an_interpreter_in_a_home_folder_is_no_breach(sandbox: Sandbox) -> None:
+    """A folder that holds nothing but the way to the interpreter shows nothing of this machine."""
+    start, end = probing._ASK.index("ways ="), probing._ASK.index("places =")
+    code = (
+        "import os, sys\nos.makedirs('home/me/bin')\nsys.executable = os.path.abspath('home/me/bin/python')\n"
+        + probing._ASK[start:end]
+        + "print(is_way(os.path.abspath('home')), is_way('/usr'), end=' ')\n"
+        + "os.mkdir('home/you')\nprint(is_way(os.path.abspath('home')))"
+    )
+    assert said(sandbox, code) == "True False False"
+
+
+def test_a_fork_that_lives_on_holds_nothing_up(sandbox: Sandbox) -> None:
+    """The end of a program does not wait for a fork of it that knows of the sandbox."""
+    code = (
+        "import os, sys, time\nfrom learnloop.sandbox import Command, Sandbox\n"
+        "Sandbox().run(Command(argv=['true']))\nchild = os.fork()\n"
+        "if not child:\n    os.close(1)\n    time.sleep(60)\n    os._exit(0)\nprint(child, flush=True)"
+    )
+    begun = time.monotonic()
+    ran = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, timeout=50, check=True)
+    os.kill(int(ran.stdout), signal.SIGKILL)
+    assert time.monotonic() - begun < 40
+
+
+def test_interruptions_at_any_moment_leave_nothing(sandbox: Sandbox) -> None:
+    """What is left would be found by the check after each test; descriptors are counted here."""
+    chance = random.Random(6)
+    before = len(os.listdir("/proc/self/fd"))
+    num_interrupted = 0
+    earlier = signal.signal(signal.SIGALRM, lambda *heard: signal.raise_signal(signal.SIGINT))
+    try:
+        for number in range(60):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.001 + chance.random() * 0.04)
+                if number % 4:
+                    sandbox.run(Command(argv=["sleep", "0.03"], files={"a": b"1"}, returns=["*"]))
+                else:
+                    sandbox.run_pair(Command(argv=["sleep", "0.03"]), Command(argv=["sleep", "9"]))
+                time.sleep(0.1)
+            except KeyboardInterrupt:
+                num_interrupted += 1
+            assert len(os.listdir("/proc/self/fd")) == before
+            assert traces() == []
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, earlier)
+    assert num_interrupted == 60
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -119,11 +173,25 @@ def test_a_fork_can_run_too(sandbox: Sandbox) -> None:
         ({"returns": ["../x"]}, "a returned file of a command is called '../x'"),
         ({"env": {"A=B": "c"}}, "the variable 'A=B'"),
         ({"env": {"A": "c\0"}}, "no NUL"),
+        ({"argv": ["echo", "\udcff"]}, "in UTF-8"),
+        ({"env": {"A": "\ud800"}}, "the variable 'A'"),
+        ({"env": {"LD_PRELOAD": "/box/work/x.so"}}, "tell the loader"),
+        ({"files": {"\ud800": b""}}, "in UTF-8"),
+        ({"files": {"x" * 256: b""}}, "255 bytes a part"),
+        ({"returns": ["\udcff"]}, "in UTF-8"),
+        ({"argv": ["true", "x" * 2**18]}, "too long"),
     ],
 )
 def test_bad_commands(sandbox: Sandbox, given: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         sandbox.run(Command(**{"argv": ["true"], **given}))
+
+
+def test_a_program_that_is_called_like_an_option(sandbox: Sandbox) -> None:
+    """It is no option of what starts it."""
+    for argv in (["--reuid", "0", "id"], ["-c", "id"]):
+        outcome = sandbox.run(Command(argv=argv))
+        assert (outcome.exit_code, outcome.stdout) == (127, b"")
 
 
 @pytest.mark.parametrize(
@@ -148,13 +216,15 @@ def test_without_bubblewrap_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> Non
     try:
         report = Sandbox().report()
         assert [each.name for each in report.missing] == list(probing.MANDATORY)
-        with pytest.raises(SandboxError, match="apt install bubblewrap"):
+        with pytest.raises(SandboxError, match="apt install bubblewrap") as raised:
             Sandbox().run(Command(argv=["true"]))
+        assert str(raised.value).count("apt install") == 1
     finally:
         probing._probed.cache_clear()
 
 
 def test_a_sandbox_that_cannot_be_made_says_why(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox.report()  # which tries it out while it still can be made
     made = running.arguments
     monkeypatch.setattr(running, "arguments", lambda **known: [*made(**known), "--ro-bind", "/nowhere", "/nowhere"])
     with pytest.raises(

@@ -52,6 +52,22 @@ def test_the_reward_of_a_stored_episode(server: Running) -> None:
     assert len(server.ask("GET", "/v1/rewards/history?episode_id=e").json()["data"]) == 1
 
 
+def test_an_episode_that_is_not_stored_or_of_another_task(server: Running) -> None:
+    server.workspace.store.write(answered("e", "q", "Paris", "france"))
+    for name, status in (("nope", 404), ("e", 422)):
+        reply = server.ask("POST", "/v1/rewards/calculate", body(result={**QA, "output": "Paris", "episode_id": name}))
+        assert reply.status == status, reply.body
+    assert server.workspace.store.count(RewardShare) == 0
+
+
+def test_shares_of_one_step(server: Running) -> None:
+    result = {**QA, "output": "Paris", "agents": ["a"], "steps": [{"agent_id": "a"}, {"agent_id": "a"}]}
+    server.ask("POST", "/v1/rewards/calculate", body(result=result))
+    page = server.ask("GET", "/v1/rewards/history?step=1").json()
+    assert [(each["step"], each["credit_assigned"]) for each in page["data"]] == [(1, 0.5)]
+    assert server.ask("GET", "/v1/rewards/history?step=-1").status == 422
+
+
 def test_what_is_not_known_is_null_with_the_reason(server: Running) -> None:
     told = server.ask("POST", "/v1/rewards/calculate", body(result={"task_type": "qa", "output": "Paris"})).json()
     assert (told["raw_reward"], told["shares"]) == (None, [])

@@ -95,8 +95,8 @@ def answer(
 
     \b
     Examples:
-      learnloop labels answer 019b2f3c-... good --author ada
-      learnloop labels answer 019b2f3c-... --accept --author ada
+      learnloop labels answer 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012 good --author ada
+      learnloop labels answer 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012 --accept --author ada
     """
     from learnloop.loop.labelling import label_queue, read_label
 
@@ -123,7 +123,7 @@ def skip(ctx: click.Context, request_id: str, author: str, as_json: bool) -> Non
 
     \b
     Examples:
-      learnloop labels skip 019b2f3c-... --author ada
+      learnloop labels skip 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012 --author ada
     """
     from learnloop.loop.labelling import label_queue
 

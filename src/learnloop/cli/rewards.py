@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from learnloop.loop import Workspace
     from learnloop.loop.attempts import Truths
     from learnloop.loop.rewarding import RewardProcess
-    from learnloop.loop.scoring import ScoredEpisode
+    from learnloop.loop.scoring import Regraded, ScoredEpisode
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _weight = click.option(
@@ -54,7 +56,7 @@ def calculate(
     """Score episodes, share each reward out over their steps and agents, and store both.
 
     What cannot be scored is stored as unknown, with the reason; it is never 0. Scoring again replaces the reward; the
-    history keeps both.
+    history keeps both. Of a run that has not ended nothing is stored.
 
     \b
     Examples:
@@ -69,26 +71,43 @@ def calculate(
     workspace = open_workspace(ctx)
     choice = EpisodeChoice(episodes=episodes, agent=which["agent"], task=which["task"], without_reward=which["missing"])
     process = _process(workspace, weights, credit)
-    found: list[ScoredEpisode] = []
+    shown = _as_json if as_json else _as_row  # all that is kept of each: there may be many
+    rows: list[Any] = []
+    known: list[float] = []
+    others: Counter[str] = Counter()
     with progress("scoring", count_episodes(workspace, choice)) as advance:
         for each in score_episodes(workspace, choice, process, _truths(tasks), dry_run=dry_run):
-            found.append(each)
+            rows.append(shown(each))
+            known += [] if each.scored.total is None else [each.scored.total]
+            others.update(each.other_parts)
             advance(1)
-    _print_scored(found, dry_run, as_json)
+    _print_scored(rows, known, dry_run, as_json)
+    for name, number in others.items():
+        say(
+            f"note: {number:,} have the part {name!r} of another source too, which is added to their reward", error=True
+        )
 
 
-def _print_scored(found: list[ScoredEpisode], dry_run: bool, as_json: bool) -> None:
-    known = [each.scored.total for each in found if each.scored.total is not None]
-    mean = sum(known) / len(known) if known else None
+def _as_row(each: ScoredEpisode) -> tuple[object, ...]:
+    return each.episode_id, each.task_id, each.scored.total, _parts(each.scored)
+
+
+def _as_json(each: ScoredEpisode) -> object:
+    import msgspec
+
+    return msgspec.Raw(msgspec.json.encode(each))
+
+
+def _print_scored(rows: list[Any], known: list[float], dry_run: bool, as_json: bool) -> None:
+    mean = math.fsum(known) / len(known) if known else None
     if as_json:
-        counts = {"num_scored": len(known), "num_unknown": len(found) - len(known), "mean": mean}
-        print_json("learnloop.rewards/v1", dry_run=dry_run, **counts, data=found)
+        counts = {"num_scored": len(known), "num_unknown": len(rows) - len(known), "mean": mean}
+        print_json("learnloop.rewards/v1", dry_run=dry_run, **counts, data=rows)
         return
-    rows = [(each.episode_id, each.task_id, each.scored.total, _parts(each.scored)) for each in found]
     print_table(("episode", "task", "reward", "parts"), rows, empty="no such episodes")
     shown = "-" if mean is None else f"{mean:.4f}"
     verb = "would be scored" if dry_run else "scored"
-    say(f"{len(known):,} {verb}, {len(found) - len(known):,} unknown, mean {shown}", error=True)
+    say(f"{len(known):,} {verb}, {len(rows) - len(known):,} unknown, mean {shown}", error=True)
 
 
 def _parts(scored: Any) -> str:
@@ -102,14 +121,13 @@ def _parts(scored: Any) -> str:
 @click.option("--episode", help="Only this run's.")
 @click.option("--task", help="Only tries at this task.")
 @click.option("--span", help="Only the step with this span.")
+@click.option("--step", type=click.IntRange(min=0), help="Only steps with this number, from 0.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="The most to list.")
-@click.option("--after", metavar="CURSOR", help="Where the page before ended.")
+@click.option("--after", metavar="CURSOR", help="Where the page before ended; the last agent, with --totals.")
 @click.option("--totals", is_flag=True, help="One line for each agent: what counts of its runs.")
 @json_option
 @click.pass_context
-def history(
-    ctx: click.Context, /, span: str | None, limit: int, after: str | None, totals: bool, as_json: bool, **which: Any
-) -> None:
+def history(ctx: click.Context, /, limit: int, after: str | None, totals: bool, as_json: bool, **which: Any) -> None:
     """List who was credited with how much of which reward, newest first: raw, shaped and credited.
 
     \b
@@ -125,17 +143,20 @@ def history(
     ledger = RewardLedger(workspace.store)
     run = None if which["episode"] is None else resolve_episode(workspace, which["episode"])
     narrowed = {"agent": which["agent"], "task": which["task"], "episode": run}
+    steps = {"span": which["span"], "step": which["step"]}
     if totals:
-        if span is not None:
-            raise click.UsageError("--totals are of agents; leave --span out")
+        if any(value is not None for value in steps.values()):
+            raise click.UsageError("--totals are of agents; leave --span and --step out")
         listed = ledger.totals(**narrowed, limit=limit, after=after)
         if as_json:
             print_json("learnloop.reward-totals/v1", data=listed)
             return
         lines = [(each.agent_id, each.credit, each.num_completions, each.num_shares) for each in listed]
         print_table(("agent", "credit", "runs", "shares"), lines, empty="nothing was shared out yet")
+        if len(listed) == limit:
+            say(f"there may be more with --after {listed[-1].agent_id}", error=True)
         return
-    page = ledger.shares(**narrowed, span=span, limit=limit, after=after)
+    page = ledger.shares(**narrowed, **steps, limit=limit, after=after)
     if as_json:
         print_json("learnloop.reward-history/v1", data=page.rows, next_cursor=page.next_cursor)
         return
@@ -219,7 +240,7 @@ def _said(tried: Any) -> str:
 
 @rewards.command()
 @click.argument("component")
-@click.option("--min-kappa", type=float, default=0.6, show_default=True, help="What it must reach.")
+@click.option("--min-kappa", type=click.FloatRange(-1, 1), default=0.6, show_default=True, help="What it must reach.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the bootstrap.")
 @json_option
 @click.pass_context
@@ -274,22 +295,25 @@ def audit(ctx: click.Context, regrade: float, seed: int, tasks: Path | None, as_
 
     workspace = open_workspace(ctx)
     findings = list(RewardLedger(workspace.store).audit())
-    process = _process(workspace, (), None)
-    again = list(work_out_again(workspace, process, regrade, seed=seed, truths=_truths(tasks))) if regrade else []
-    different = [each for each in again if not each.agrees]
-    fails = bool(findings) or len(different) > MAX_DISAGREEMENT * len(again)
+    num_again = 0
+    different: list[Regraded] = []
+    if regrade:
+        for each in work_out_again(workspace, _process(workspace, (), None), regrade, seed=seed, truths=_truths(tasks)):
+            num_again += 1
+            different += [] if each.agrees else [each]
+    fails = bool(findings) or len(different) > MAX_DISAGREEMENT * num_again
     if as_json:
-        counts = {"num_regraded": len(again), "num_different": len(different)}
+        counts = {"num_regraded": num_again, "num_different": len(different)}
         print_json("learnloop.reward-audit/v1", ok=not fails, findings=findings, **counts, different=different)
     else:
         rows: Iterable[tuple[object, ...]] = [(each.kind, each.episode_id, each.message) for each in findings]
         rows = [*rows, *(("regrade", each.episode_id, f"{each.stored} is {each.again} now") for each in different)]
         print_table(("finding", "episode", "message"), rows, empty="all shares add up")
-        if again:
-            say(f"{len(again)} scored again, {len(different)} differ", error=True)
+        if num_again:
+            say(f"{num_again} scored again, {len(different)} differ", error=True)
     if fails:
         raise CheckFailedError(
-            f"{len(findings)} findings, {len(different)} of {len(again)} rewards differ when scored again"
+            f"{len(findings)} findings, {len(different)} of {num_again} rewards differ when scored again"
         )
 
 

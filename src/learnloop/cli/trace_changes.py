@@ -22,21 +22,29 @@ if TYPE_CHECKING:
 @click.option("--name", default="label", show_default=True, help="Which part of the reward it is.")
 @click.option("--note", metavar="TEXT", help="Why.")
 @click.option("--span", metavar="ID", help="For this span of it, not for the whole.")
+@click.option("--author", envvar="LEARNLOOP_AUTHOR", help="Who says so [LEARNLOOP_AUTHOR].")
 @json_option
 @click.pass_context
 def label(
-    ctx: click.Context, episode: str, value: str, name: str, note: str | None, span: str | None, as_json: bool
+    ctx: click.Context,
+    episode: str,
+    value: str,
+    name: str,
+    note: str | None,
+    span: str | None,
+    author: str | None,
+    as_json: bool,
 ) -> None:
     """Say what EPISODE was worth: good (1), bad (0) or a number between; saying it again replaces it.
 
     \b
     Examples:
-      learnloop traces label 019b2f3c good
+      learnloop traces label 019b2f3c good --author ada
       learnloop traces label 019b2f3c 0.3 --name helpful --note "right, but slow"
     """
     from learnloop.loop.labelling import label as give
 
-    reward = give(open_workspace(ctx), episode, value, name=name, note=note, span=span)
+    reward = give(open_workspace(ctx), episode, value, name=name, note=note, span=span, author=author)
     if as_json:
         print_json("learnloop.reward/v1", reward=reward)
     else:

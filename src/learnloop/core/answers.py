@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 
-_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?|-?\.\d+")
+_NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?|-?\.\d+")
 _ONLY_BETWEEN_CHOICES = re.compile(r"[\s,;/|]*(?:\b(?:or|and)\b[\s,;/|]*)?")
 _TOLERANCE = 1e-6
 _MAX_DIGITS = 400

@@ -41,7 +41,11 @@ def shell(name: str, text: str) -> CommandAction:
 
 @dataclass(frozen=True)
 class CheckedBy:
-    """A verifier: a command exits with 0 on a copy of the world, in a sandbox of its own."""
+    """A verifier: a command exits with 0 on a copy of the world, in a sandbox of its own.
+
+    What is in the world may be made to mislead: let the command compare what its programs print, and not load them
+    into its own process, which they could end with 0.
+    """
 
     argv: Sequence[str]
     files: World = field(default_factory=dict)
@@ -50,7 +54,13 @@ class CheckedBy:
 
     def __call__(self, world: World) -> bool:
         """Returns whether it does."""
-        return self.sandbox.run(Command(argv=list(self.argv), files={**world, **self.files})).is_success
+        files = {**{path: world[path] for path in world if not self._is_in_the_way(path)}, **self.files}
+        if not fits(files, self.sandbox.limits):
+            return False
+        return self.sandbox.run(Command(argv=list(self.argv), files=files)).is_success
+
+    def _is_in_the_way(self, path: str) -> bool:
+        return any(f"{path}/".startswith(f"{own}/") or f"{own}/".startswith(f"{path}/") for own in self.files)
 
 
 @dataclass(frozen=True)
@@ -74,8 +84,6 @@ def total(lines):
 if __name__ == "__main__":
     print(total(sys.stdin))
 """
-_TEST = b"import program\nassert program.total(['1', '2', '']) == 3\nassert program.total([]) == 0\n"
-
 FIRST_WORLD: World = {"program.py": _PROGRAM, "numbers.txt": b"1\n2\n39\n"}
 """A program with a fault in it, and what it is to add up."""
 
@@ -84,6 +92,7 @@ _PACKAGE_IT = """import zipfile
 with open('program.py') as file, zipfile.ZipFile('program.pyz', 'w') as made:
     made.writestr(zipfile.ZipInfo('__main__.py'), file.read())
 """
+_CHECK_PROGRAM = 'test "$(printf \'1\\n2\\n\\n\' | python program.py)" = 3 && test "$(: | python program.py)" = 0'
 _CHECK_PACKAGE = "test -s report.txt && test \"$(printf '20\\n22\\n' | python program.pyz)\" = 42"
 
 ACTIONS = (
@@ -102,11 +111,11 @@ FILES = ("numbers.txt", "program.py", "program.pyz", "report.txt", "result.txt",
 """What is shown of the default world: whether each is there, and 8 bits of what it holds."""
 
 GOALS = (
-    Goal("fixed", "Correct the program.", CheckedBy(("python", "check.py"), {"check.py": _TEST})),
+    Goal("fixed", "Correct the program.", CheckedBy(("sh", "-c", _CHECK_PROGRAM))),
     Goal(
         "tested",
         "Correct the program and leave the mark of its tests.",
-        CheckedBy(("sh", "-c", "python check.py && test -e tested"), {"check.py": _TEST}),
+        CheckedBy(("sh", "-c", f"test -e tested && {_CHECK_PROGRAM}")),
     ),
     Goal("computed", "Write the right total into result.txt.", HasFiles({"result.txt": b"42\n"})),
     Goal("reported", "Write a report of the right total.", HasFiles({"report.txt": b"total: 42\n"})),

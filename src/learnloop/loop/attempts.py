@@ -12,7 +12,7 @@ from learnloop.core.errors import FormatError, one_of
 from learnloop.core.records import Episode, EpisodeStatus, Json, Span, Task
 from learnloop.loop.workspace import Workspace
 from learnloop.traces.messages import as_text, messages_of, text_of
-from learnloop.traces.steps import TOOL_OPERATION, Step, in_time_order, steps_of
+from learnloop.traces.steps import MODEL_OPERATIONS, TOOL_OPERATION, Step, in_time_order, steps_of
 
 _TASK_FIELDS = ("task_type", "expected", "prompt")
 """What the metadata of a task, or else of an episode, may say of it."""
@@ -33,16 +33,20 @@ Truths = Mapping[str, TaskTruth]
 """What is known of tasks, by their ids."""
 
 
-def attempt_of(workspace: Workspace, episode: Episode, truths: Truths | None = None) -> Attempt:
+def attempt_of(
+    workspace: Workspace, episode: Episode, truths: Truths | None = None, *, is_graded: bool = True
+) -> Attempt:
     """Returns an episode as an attempt at its task.
 
     What the task was comes from ``truths``, else from the metadata of the stored task, else from the episode's own:
-    ``task_type``, ``expected``, ``prompt`` and ``documents``.
+    ``task_type``, ``expected``, ``prompt`` and ``documents``. Other metadata of the task win over the episode's, which
+    whoever ran it wrote.
 
     Args:
         workspace: whose.
         episode: a stored one.
         truths: what is known of tasks beside the store.
+        is_graded: False: it is only looked at, so a task type that there is none of counts as not known.
 
     Raises:
         FormatError: the metadata names a task type that there is none of.
@@ -51,10 +55,12 @@ def attempt_of(workspace: Workspace, episode: Episode, truths: Truths | None = N
     steps = steps_of(spans)
     told = _told(workspace, episode, truths or {})
     agents = _Agents(spans, episode.agent_id)
+    models = {span.span_id for span in spans if span.operation in MODEL_OPERATIONS}
+    calls = [step for step in steps if step.span_id in models]
     return Attempt(
         episode_id=episode.episode_id,
         task_id=episode.task_id,
-        task_type=_task_type(told.get("task_type"), episode),
+        task_type=_task_type(told.get("task_type"), episode, is_graded),
         prompt=told["prompt"] if isinstance(told.get("prompt"), str) else _prompt(steps),
         output=_final_output(steps, spans),
         expected=told.get("expected"),
@@ -63,11 +69,11 @@ def attempt_of(workspace: Workspace, episode: Episode, truths: Truths | None = N
         agents=agents.listed(steps),
         completed=_completed(episode),
         error=episode.error,
-        num_input_tokens=_tokens(steps, "input_tokens"),
-        num_output_tokens=_tokens(steps, "output_tokens"),
-        num_model_calls=sum(1 for step in steps if step.model),
+        num_input_tokens=_tokens(calls, "input_tokens"),
+        num_output_tokens=_tokens(calls, "output_tokens"),
+        num_model_calls=len(calls) if spans else None,
         duration_seconds=_duration(episode),
-        metadata={**told.get("metadata", {}), **episode.metadata},
+        metadata={**episode.metadata, **told["metadata"]},
     )
 
 
@@ -89,12 +95,14 @@ def _told(workspace: Workspace, episode: Episode, truths: Truths) -> dict[str, A
     return told
 
 
-def _task_type(value: Any, episode: Episode) -> TaskType | None:
+def _task_type(value: Any, episode: Episode, is_graded: bool) -> TaskType | None:
     if value is None:
         return None
     try:
         return TaskType(value)
     except ValueError as error:
+        if not is_graded:
+            return None
         raise FormatError(
             f"the task of episode {episode.episode_id} has the type {value!r}; allowed are "
             f"{one_of([each.value for each in TaskType])}"
@@ -174,9 +182,9 @@ def _completed(episode: Episode) -> bool | None:
     return episode.status is EpisodeStatus.COMPLETED and not episode.truncated
 
 
-def _tokens(steps: Sequence[Step], name: str) -> int | None:
+def _tokens(calls: Sequence[Step], name: str) -> int | None:
     """Returns how many tokens all calls took; None where one of them does not say."""
-    counts = [step.attributes.get("usage") for step in steps if step.model]
+    counts = [step.attributes.get("usage") for step in calls]
     numbers = [usage.get(name) for usage in counts if isinstance(usage, Mapping)]
     known = [number for number in numbers if isinstance(number, int)]
     return sum(known) if known and len(known) == len(counts) else None

@@ -107,7 +107,7 @@ def show_requests(workspace: Workspace, *, limit: int = 20, after: str | None = 
     shown = []
     for request in page.requests:
         episode = workspace.store.find(Episode, request.episode_id)
-        attempt = None if episode is None else attempt_of(workspace, episode)
+        attempt = None if episode is None else attempt_of(workspace, episode, is_graded=False)
         shown.append(
             ShownRequest(
                 request=request,

@@ -10,7 +10,7 @@ import msgspec
 from sqlalchemy import exists, select
 
 from learnloop.core.attempts import Attempt
-from learnloop.core.errors import NotFoundError, UsageError
+from learnloop.core.errors import NotFoundError, UsageError, one_of
 from learnloop.core.records import Episode, EpisodeStatus, LabelRequest, Reward
 from learnloop.loop.attempts import attempt_of
 from learnloop.loop.workspace import Workspace
@@ -40,7 +40,8 @@ def workspace_embedder(workspace: Workspace) -> CachedEmbedder:
     try:
         config = msgspec.convert(workspace.settings.embedder, EmbedderConfig)
     except msgspec.ValidationError as error:
-        raise UsageError(f"[embedder] of learnloop.toml cannot be used: {error}") from error
+        allowed = one_of(EmbedderConfig.__struct_fields__)
+        raise UsageError(f"[embedder] of learnloop.toml cannot be used: {error}; allowed keys are {allowed}") from error
     return make_embedder(config)
 
 
@@ -96,7 +97,7 @@ def labelled_attempts(workspace: Workspace) -> Iterator[Labelled]:
         if reward.episode_id is not None and reward.value is not None:
             values[reward.episode_id] = reward.value
     for episode in _episodes(workspace, list(values)):
-        yield Labelled(attempt_of(workspace, episode), values[episode.episode_id])
+        yield Labelled(attempt_of(workspace, episode, is_graded=False), values[episode.episode_id])
 
 
 def fill_label_queue(
@@ -115,7 +116,7 @@ def fill_label_queue(
     ids = _unlabelled(workspace, agent)
     if len(ids) > MAX_CANDIDATES:
         ids = sorted(random.Random(seed).sample(ids, MAX_CANDIDATES))
-    candidates: list[Attempt] = [attempt_of(workspace, each) for each in _episodes(workspace, ids)]
+    candidates: list[Attempt] = [attempt_of(workspace, each, is_graded=False) for each in _episodes(workspace, ids)]
     with workspace_embedder(workspace) as embedder:
         model = None
         if newest_learned_reward(workspace) is not None:
@@ -129,7 +130,11 @@ def _unlabelled(workspace: Workspace, agent: str | None) -> list[str]:
     """Returns the ids of the ended episodes that have neither a label nor a request that is open or was skipped."""
     episodes, rewards, requests = schema.episodes.c, schema.rewards.c, schema.label_requests.c
     has_label = exists().where(
-        rewards.episode_id == episodes.episode_id, rewards.name == SOURCE, rewards.source == SOURCE
+        rewards.episode_id == episodes.episode_id,
+        rewards.name == SOURCE,
+        rewards.source == SOURCE,
+        rewards.span_id.is_(None),
+        rewards.decision_id.is_(None),
     )
     was_asked = exists().where(requests.episode_id == episodes.episode_id)
     query = select(episodes.episode_id).where(episodes.status != EpisodeStatus.RUNNING.value, ~has_label, ~was_asked)

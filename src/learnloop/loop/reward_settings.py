@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from learnloop.core.errors import UsageError
+from learnloop.core.errors import UsageError, one_of
 
 if TYPE_CHECKING:
     from learnloop.loop.workspace import Workspace
     from learnloop.rewards.engine import RewardEngine
     from learnloop.rewards.function import RewardFunction
 
+LEARNED = "learned"
+"""What ``weights`` calls the learned reward."""
 _Weight = Annotated[float, msgspec.Meta(gt=0)]
 
 
@@ -24,8 +26,8 @@ class RewardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     weights: dict[str, _Weight] = {}
     """By the names of reward functions; empty: the defaults of ``RewardEngine``, and 1 for judges and ``learned``."""
-    timeout_seconds: Annotated[float, msgspec.Meta(gt=0)] = 10.0
-    """For one call of a function that is not learnloop's own."""
+    timeout_seconds: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    """For one call of a function that is not learnloop's own; None: as each function says (10 where it does not)."""
     credit: str = "uniform"
     """How a reward is shared out over the steps and agents of a run."""
     credit_options: dict[str, Any] = {}
@@ -59,8 +61,8 @@ def make_engine(workspace: Workspace, settings: RewardSettings | None = None) ->
     from learnloop.rewards.learned import require_another
 
     chosen = settings or workspace.settings.rewards
-    own = [_judge(name, fields, workspace) for name, fields in chosen.judges.items()]
-    if chosen.learned is not None:
+    own = [_judge(each, fields, workspace) for each, fields in chosen.judges.items() if _is_weighed(chosen, each)]
+    if chosen.learned is not None and _is_weighed(chosen, LEARNED):
         own.append(_learned(workspace, chosen.learned))
     added = {each.name: 1.0 for each in own}
     own.append(efficiency_from(StoredHistories(workspace)))
@@ -70,15 +72,23 @@ def make_engine(workspace: Workspace, settings: RewardSettings | None = None) ->
     return engine
 
 
+def _is_weighed(settings: RewardSettings, name: str) -> bool:
+    """Returns whether a judge, or the learned reward, is in force: what is not is not loaded."""
+    return not settings.weights or name in settings.weights
+
+
 def _judge(name: str, fields: dict[str, Any], workspace: Workspace) -> RewardFunction:
     from learnloop.rewards.function import RewardFunction
     from learnloop.rewards.judge import RubricJudge
     from learnloop.rewards.judge_config import JudgeConfig
 
+    allowed = one_of(JudgeConfig.__struct_fields__, 30)
     try:
         config = msgspec.convert(fields, JudgeConfig)
     except msgspec.ValidationError as error:
-        raise UsageError(f"the judge {name!r} of learnloop.toml cannot be used: {error}") from error
+        raise UsageError(
+            f"the judge {name!r} of learnloop.toml cannot be used: {error}; allowed keys are {allowed}"
+        ) from error
     return RewardFunction(RubricJudge(config, folder=workspace.settings.home.parent), name, needs=("output",))
 
 
@@ -88,4 +98,4 @@ def _learned(workspace: Workspace, name: str) -> RewardFunction:
 
     learned = open_learned_reward(workspace, name, workspace_embedder(workspace))
     learned.check_usable()
-    return RewardFunction(learned, "learned", needs=("output",))
+    return RewardFunction(learned, LEARNED, needs=("output",))

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from learnloop.core.attempts import Attempt
-from learnloop.core.errors import FormatError
-from learnloop.core.records import Record, Reward, RewardShare
+from learnloop.core.errors import FormatError, NotFoundError, UsageError
+from learnloop.core.records import Episode, Record, Reward, RewardShare
 from learnloop.loop.histories import COSTS
 from learnloop.loop.reward_settings import RewardSettings, make_engine
 from learnloop.loop.workspace import Workspace
@@ -62,6 +62,18 @@ class RewardProcess:
         """The engine that scores."""
         return self._engine
 
+    def check_needs_no_value(self) -> None:
+        """Returns if rewards can be shared out without what fewer agents would have achieved.
+
+        Raises:
+            UsageError: the credit method of the settings asks for it.
+        """
+        if self._credit.needs_value:
+            raise UsageError(
+                f"rewards.credit is {self._settings.credit!r}, which asks what fewer agents would have achieved; only "
+                "Python can tell it (process_task_completion, value=): choose 'last', 'uniform' or 'discounted' here"
+            )
+
     def preview(self, attempt: Attempt) -> Scored:
         """Returns what an attempt would be worth; nothing is stored."""
         return self._engine.score(attempt)
@@ -69,18 +81,21 @@ class RewardProcess:
     def process_task_completion(self, attempt: Attempt, *, value: CoalitionValue | None = None) -> TaskCompletion:
         """Scores an attempt, shapes the reward, shares it out, and stores all of it in one transaction.
 
-        Stored are, where the attempt is of a stored episode, its ``reward`` and each part as a metric of weight 0; and
-        the shares. Processing it again replaces the reward; the ledger keeps both. Where the reward is not known, that
+        Stored are the shares and, where the attempt names its episode, that one's ``reward`` and each part as a metric
+        of weight 0. Processing it again replaces the reward; the ledger keeps both. Where the reward is not known, that
         is stored with the reason and nothing is shared out. Events: ``reward.recorded`` and ``reward.shared``.
 
         Args:
-            attempt: complete.
+            attempt: complete. Where it names no agent, it is the one of its episode.
             value: what each set of agents would have achieved alone, for credit that asks for it.
 
         Raises:
-            UsageError, RewardError: the reward cannot be shared out or shaped as the settings say.
+            NotFoundError: there is no such episode.
+            UsageError, RewardError: the reward cannot be shared out or shaped as the settings say, or the episode is a
+                try at another task.
             StoreError: the store refuses.
         """
+        attempt = _with_episode(self._workspace, attempt)
         scored = self._engine.score(attempt)
         rewards = [] if attempt.episode_id is None else scored.rewards(attempt.episode_id)
         if scored.total is None:
@@ -105,6 +120,27 @@ class RewardProcess:
         )
 
 
+def _with_episode(workspace: Workspace, attempt: Attempt) -> Attempt:
+    """Returns an attempt if its episode, where it names one, is stored and of its task; with whose run it was."""
+    if attempt.episode_id is None:
+        return attempt
+    episode = workspace.store.find(Episode, attempt.episode_id)
+    if episode is None:
+        workspace.store.write([])  # waits for what is queued
+        episode = workspace.store.find(Episode, attempt.episode_id)
+    if episode is None:
+        raise NotFoundError(
+            f"there is no episode {attempt.episode_id!r}; record or import it first, or leave episode_id out"
+        )
+    if episode.task_id is not None and episode.task_id != attempt.task_id:
+        raise UsageError(
+            f"the episode {attempt.episode_id} is a try at the task {episode.task_id!r}, not at {attempt.task_id!r}"
+        )
+    if attempt.agents or any(step.agent_id is not None for step in attempt.steps):
+        return attempt
+    return msgspec.structs.replace(attempt, agents=[episode.agent_id])
+
+
 def process_task_completion(
     workspace: Workspace, task_id: str, result: Mapping[str, Any], *, process: RewardProcess | None = None
 ) -> TaskCompletion:
@@ -119,6 +155,7 @@ def process_task_completion(
 
     Raises:
         FormatError: ``result`` is none.
+        NotFoundError, UsageError: as ``RewardProcess.process_task_completion``.
     """
     attempt = read_result(task_id, result)
     return (process or RewardProcess(workspace)).process_task_completion(attempt)

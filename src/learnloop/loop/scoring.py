@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,10 +11,11 @@ import msgspec
 from sqlalchemy import select
 
 from learnloop.core.attempts import Attempt
-from learnloop.core.errors import FormatError, NotFoundError, UsageError
+from learnloop.core.errors import FormatError, MissingExtraError, NotFoundError, UsageError
 from learnloop.core.extensions import POINTS
-from learnloop.core.records import Episode, Reward
+from learnloop.core.records import Episode, EpisodeStatus, Reward
 from learnloop.loop.attempts import TaskTruth, Truths, attempt_of
+from learnloop.loop.histories import as_of
 from learnloop.loop.reward_settings import make_engine
 from learnloop.loop.rewarding import RewardProcess
 from learnloop.loop.tracing import own_reward, resolve_episode
@@ -51,6 +52,8 @@ class ScoredEpisode(msgspec.Struct, frozen=True, kw_only=True):
     episode_id: str
     task_id: str | None
     scored: Scored
+    other_parts: list[str] = []
+    """Parts of the episode's reward that others gave, by name: they count beside this total, and are added to it."""
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -118,7 +121,7 @@ def read_truths(file: Path) -> dict[str, TaskTruth]:
 
 def count_episodes(workspace: Workspace, choice: EpisodeChoice) -> int:
     """Returns how many episodes are meant."""
-    return len(choice.episodes) or len(_ids(workspace, choice))
+    return len(set(choice.episodes)) or len(_ids(workspace, choice))
 
 
 def chosen_episodes(workspace: Workspace, choice: EpisodeChoice) -> Iterator[Episode]:
@@ -127,7 +130,12 @@ def chosen_episodes(workspace: Workspace, choice: EpisodeChoice) -> Iterator[Epi
     Raises:
         NotFoundError, UsageError: a named one is not there, or its name fits several.
     """
-    ids = [resolve_episode(workspace, each) for each in choice.episodes] or _ids(workspace, choice)
+    named = dict.fromkeys(resolve_episode(workspace, each) for each in choice.episodes)
+    yield from _stored(workspace, list(named) or _ids(workspace, choice))
+
+
+def _stored(workspace: Workspace, ids: Sequence[str]) -> Iterator[Episode]:
+    """Yields those of the episodes that are still there."""
     for start in range(0, len(ids), _PAGE):
         page = ids[start : start + _PAGE]
         found = {each.episode_id: each for each in workspace.store.iterate(Episode, where={"episode_id": page})}
@@ -156,17 +164,58 @@ def score_episodes(
 ) -> Iterator[ScoredEpisode]:
     """Scores episodes, one after the other, and stores what came of each; see ``RewardProcess``.
 
+    One that cannot be read, shaped or shared out gets a reward that is not known, with the reason, and the others go
+    on. Of one that still runs nothing is stored.
+
     Args:
         workspace: whose.
         choice: which.
         process: how.
         truths: what is known of tasks beside the store.
         dry_run: store nothing.
+
+    Raises:
+        UsageError: the credit method needs what no stored run tells.
     """
+    process.check_needs_no_value()
     for episode in chosen_episodes(workspace, choice):
+        if episode.status is EpisodeStatus.RUNNING:
+            scored = _unknown("the run has not ended yet")
+        else:
+            scored = _score_one(workspace, episode, process, truths, dry_run)
+        yield ScoredEpisode(
+            episode_id=episode.episode_id,
+            task_id=episode.task_id,
+            scored=scored,
+            other_parts=_other_parts(workspace, episode.episode_id),
+        )
+
+
+def _other_parts(workspace: Workspace, episode_id: str) -> list[str]:
+    table = schema.rewards.c
+    is_own = (table.episode_id == episode_id) & table.span_id.is_(None) & table.decision_id.is_(None)
+    counts = table.value.is_not(None) & (table.weight != 0) & (table.name != REWARD)
+    query = select(table.name).where(is_own, counts).distinct().order_by(table.name)
+    return workspace.store.read(lambda connection: list(connection.execute(query).scalars()))
+
+
+def _score_one(
+    workspace: Workspace, episode: Episode, process: RewardProcess, truths: Truths | None, dry_run: bool
+) -> Scored:
+    try:
         attempt = attempt_of(workspace, episode, truths)
-        scored = process.preview(attempt) if dry_run else process.process_task_completion(attempt).scored
-        yield ScoredEpisode(episode_id=episode.episode_id, task_id=episode.task_id, scored=scored)
+        return process.preview(attempt) if dry_run else process.process_task_completion(attempt).scored
+    except MissingExtraError:  # for whoever set this up
+        raise
+    except UsageError as error:
+        scored = _unknown(str(error))
+        if not dry_run:
+            workspace.store.write(scored.rewards(episode.episode_id))
+        return scored
+
+
+def _unknown(reason: str) -> Scored:
+    return Scored(total=None, reason=reason, scores={}, shares={})
 
 
 def try_examples(engine: RewardEngine, file: Path) -> Iterator[Tried]:
@@ -216,14 +265,18 @@ def calibrate(workspace: Workspace, component: str, *, min_kappa: float = 0.6, s
     Args:
         workspace: whose.
         component: the name of the function, or ``reward`` for the total.
-        min_kappa: what it must reach.
+        min_kappa: what it must reach, -1 to 1.
         seed: of the bootstrap.
 
     Raises:
+        UsageError: ``min_kappa`` has no meaning.
         NotFoundError: no episode has a score of that name, or none has a label.
     """
-    scores = _newest(workspace, component, SOURCE)
-    labels = {name: value for name, value in _newest(workspace, "label", LABEL).items() if value is not None}
+    if not -1.0 <= min_kappa <= 1.0:  # NaN is not either
+        raise UsageError(f"min_kappa is {min_kappa}; allowed are -1 to 1")
+    scores = {each.episode_id: each.value for each in _rewards(workspace, component, SOURCE)}
+    newest = {each.episode_id: each.value for each in _rewards(workspace, LABEL, LABEL)}
+    labels = {name: value for name, value in newest.items() if value is not None}
     if not scores:
         raise NotFoundError(f"no episode has a score of {component!r}; run learnloop rewards calculate first")
     if not labels:
@@ -238,6 +291,8 @@ def regrade(
 ) -> Iterator[Regraded]:
     """Works out a random share of the stored rewards once more, and yields both.
 
+    What a task has cost is taken as it was known then, so that what came later changes nothing.
+
     Args:
         workspace: whose.
         process: how; the settings under which they were stored, or others on purpose.
@@ -250,19 +305,31 @@ def regrade(
     """
     if not 0.0 < share <= 1.0:
         raise UsageError(f"the share to work out again is {share}; allowed is more than 0 and up to 1")
-    stored = _newest(workspace, REWARD, SOURCE)
-    drawn = [each for each in sorted(stored) if random.Random(f"{seed} {each}").random() < share]
-    for episode in chosen_episodes(workspace, EpisodeChoice(episodes=drawn)) if drawn else ():
-        again = process.preview(attempt_of(workspace, episode, truths)).total
-        yield Regraded(episode_id=episode.episode_id, stored=stored[episode.episode_id], again=again)
+    drawn: dict[str, _Of] = {}
+    for each in _rewards(workspace, REWARD, SOURCE):
+        if random.Random(f"{seed} {each.episode_id}").random() < share:
+            drawn[each.episode_id] = each
+    for episode in _stored(workspace, sorted(drawn)):
+        stored = drawn[episode.episode_id]
+        with as_of(stored.reward_id):
+            again = _score_one(workspace, episode, process, truths, dry_run=True).total
+        yield Regraded(episode_id=episode.episode_id, stored=stored.value, again=again)
 
 
-def _newest(workspace: Workspace, name: str, source: str) -> dict[str, float | None]:
-    """Returns the newest value of a part by episode."""
-    rewards: Iterable[Reward] = workspace.store.iterate(
-        Reward, where={"name": name, "source": source, "span_id": None, "decision_id": None}
-    )
-    return {each.episode_id: each.value for each in rewards if each.episode_id is not None}
+class _Of(msgspec.Struct, frozen=True):
+    """A reward of an episode as a whole."""
+
+    episode_id: str
+    reward_id: str
+    value: float | None
+
+
+def _rewards(workspace: Workspace, name: str, source: str) -> Iterator[_Of]:
+    """Yields the rewards of episodes that are called ``name``, the newest of each episode last."""
+    where = {"name": name, "source": source, "span_id": None, "decision_id": None}
+    for each in workspace.store.iterate(Reward, where=where):
+        if each.episode_id is not None:
+            yield _Of(each.episode_id, each.reward_id, each.value)
 
 
 def _tasks(workspace: Workspace, episode_ids: Sequence[str]) -> Mapping[str, str | None]:

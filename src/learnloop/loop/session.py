@@ -8,9 +8,10 @@ import sys
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
@@ -31,6 +32,9 @@ from learnloop.loop.proving import ProofResult, prove_from_log
 from learnloop.loop.workspace import Workspace, find_settings
 from learnloop.nn import ContextSchema, FeatureKind
 from learnloop.traces import Recorder
+
+if TYPE_CHECKING:
+    from learnloop.loop.rewarding import RewardProcess, TaskCompletion
 
 RecordType = TypeVar("RecordType", bound=Record)
 
@@ -221,6 +225,33 @@ class Loop(Capture):
         decisions = self.workspace.store.iterate(Decision, where={"episode_id": target, "agent_id": self.agent_id})
         policies = list(dict.fromkeys(each.policy for each in decisions))
         self._write_rewards(self._rewards(values, weights, reason, episode_id=target), policies)
+
+    def process_task_completion(
+        self, task_id: str, result: Mapping[str, Any], *, process: RewardProcess | None = None
+    ) -> TaskCompletion:
+        """Scores a finished task, shapes its reward, shares it out over steps and agents, and stores all of it.
+
+        Args:
+            task_id: of the task.
+            result: fields of ``Attempt``, such as ``output``, ``expected``, ``task_type`` and ``steps``; with
+                ``episode_id`` the reward is that episode's.
+            process: how; as ``[rewards]`` of the settings says where None.
+
+        Raises:
+            FormatError: ``result`` is none.
+            NotFoundError: there is no such episode, or the settings name what there is not.
+            UsageError: the reward cannot be shaped or shared out as the settings say.
+            StoreError: the store refuses.
+        """
+        from learnloop.loop.rewarding import process_task_completion
+
+        return process_task_completion(self.workspace, task_id, result, process=process or self._reward_process)
+
+    @cached_property
+    def _reward_process(self) -> RewardProcess:
+        from learnloop.loop.rewarding import RewardProcess
+
+        return RewardProcess(self.workspace)
 
     def prove(self, name: str, **options: Any) -> ProofResult:
         """Returns the verdict on what can be learned from the log of policy ``name``, and registers what was proven.

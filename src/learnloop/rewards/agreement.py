@@ -13,9 +13,12 @@ from learnloop.core.errors import UsageError
 from learnloop.core.records import Record
 from learnloop.core.seeding import generator
 from learnloop.rewards.pairwise import Comparison
+from learnloop.rewards.score_quality import rank_correlation
 
 Array = NDArray[np.float64]
 
+MIN_PAIRS = 3
+"""For a correlation: two pairs are always on a line."""
 MIN_TASKS = 20
 """A bootstrap over fewer tasks says too little to judge by."""
 MAX_BIAS = 0.2
@@ -293,31 +296,13 @@ def _warnings(kappa: Estimate, num_tasks: int, correlations: Sequence[Estimate],
 # Biases --------------------------------------------------------------------------------------------------------------
 
 
-def spearman(first: Array, second: Array) -> float | None:
-    """Returns the correlation of ranks, ties sharing theirs; None where fewer than 3 or all the same.
-
-    Source: Spearman 1904; with ties, Pearson's correlation of mid-ranks (Kendall 1948, chapter 3).
-    """
-    if len(first) < 3:
-        return None
-    ranks = [_mid_ranks(values) for values in (first, second)]
-    deviations = [each - each.mean() for each in ranks]
-    scale = np.sqrt((deviations[0] ** 2).sum() * (deviations[1] ** 2).sum())
-    return float((deviations[0] * deviations[1]).sum() / scale) if scale > 0 else None
-
-
-def _mid_ranks(values: Array) -> Array:
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    middles: Array = ends - (counts - 1) / 2.0
-    return middles[places]
-
-
 def _length_correlation(pairs: Sequence[Judgement], values: Array) -> Estimate:
     known = [place for place, each in enumerate(pairs) if each.num_characters is not None]
     lengths = np.array([pairs[place].num_characters for place in known], dtype=np.float64)
-    value = spearman(values[known], lengths)
-    return Estimate(value=value, reason=None if value is not None else "fewer than 3 pairs, or no differences")
+    value = rank_correlation(values[known], lengths) if len(known) >= MIN_PAIRS else None
+    return Estimate(
+        value=value, reason=None if value is not None else f"fewer than {MIN_PAIRS} pairs, or no differences"
+    )
 
 
 def _position_bias(comparisons: Iterable[Comparison]) -> Estimate:

@@ -7,8 +7,10 @@ from numpy.typing import NDArray
 
 from learnloop.core.errors import DivergedError, UsageError
 
-MAX_ROUNDS = 100_000
+MAX_ROUNDS = 1_000
 _TOLERANCE = 1e-10
+_MAX_STEP = 1.0
+"""Of one round, in logarithms: further away the parabola that Newton's method takes for the likelihood is none."""
 
 
 def bradley_terry(wins: NDArray[np.float64], prior: float) -> NDArray[np.float64]:
@@ -18,8 +20,9 @@ def bradley_terry(wins: NDArray[np.float64], prior: float) -> NDArray[np.float64
     won. Without such games the strength of who always wins is infinite, and groups that never met cannot be compared;
     with them there is exactly one answer, whatever was played.
 
-    Source: Hunter 2004, "MM algorithms for generalized Bradley-Terry models", section 2, equation (3), on the games
-    with those of the prior among them.
+    Source: Hunter 2004, "MM algorithms for generalized Bradley-Terry models", section 2: the likelihood of equation
+    (1), with the games of the prior among the others. It is strictly concave in the logarithms of the strengths, and
+    found by Newton's method.
 
     Args:
         wins: ``(n, n)``, how often i beat j.
@@ -36,25 +39,21 @@ def bradley_terry(wins: NDArray[np.float64], prior: float) -> NDArray[np.float64
         raise UsageError(f"nobody plays against himself, and prior ({prior}) must be above 0")
     games = wins + wins.T
     won = wins.sum(axis=1) + prior / 2
-    strengths: NDArray[np.float64] = np.ones(len(wins))
+    logs: NDArray[np.float64] = np.zeros(len(wins))
     for _ in range(MAX_ROUNDS):
-        expected = (games / (strengths[:, None] + strengths)).sum(axis=1) + prior / (strengths + 1.0)
-        updated: NDArray[np.float64] = _centred(won / expected)
-        is_settled = np.abs(np.log(updated / strengths)).max(initial=0.0) < _TOLERANCE
-        strengths = updated
-        if is_settled:
-            return strengths
+        chances = _logistic(logs[:, None] - logs)
+        against_prior = _logistic(logs)
+        spread = games * chances * (1.0 - chances)
+        slope = won - (games * chances).sum(axis=1) - prior * against_prior
+        curvature = np.diag(spread.sum(axis=1) + prior * against_prior * (1.0 - against_prior)) - spread
+        step = np.linalg.solve(curvature, slope)
+        widest = float(np.abs(step).max(initial=0.0))
+        logs = logs + step * min(1.0, _MAX_STEP / max(widest, _TOLERANCE))
+        if widest < _TOLERANCE:
+            return np.exp(logs)
     raise DivergedError(f"the strengths did not settle in {MAX_ROUNDS} rounds; is the prior ({prior}) very small?")
 
 
-def _centred(strengths: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns all strengths times one number, nearer to where the prior's games are won by half.
-
-    That is so at the answer (the sum of its equations says it), and what the games among themselves say stays the same.
-    It is a step of Newton's method, at most e wide; without it the rounds move the scale only as fast as the prior is
-    large.
-    """
-    chances = strengths / (strengths + 1.0)
-    step = (0.5 - chances).sum() / max(float((chances * (1.0 - chances)).sum()), 1e-300)
-    moved: NDArray[np.float64] = strengths * np.exp(min(1.0, max(-1.0, step)))
-    return moved
+def _logistic(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    found: NDArray[np.float64] = 0.5 + 0.5 * np.tanh(0.5 * values)  # which never overflows
+    return found

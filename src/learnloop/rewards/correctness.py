@@ -5,7 +5,7 @@ from __future__ import annotations
 from learnloop.core.attempts import Attempt, Score, TaskType
 from learnloop.core.errors import one_of
 from learnloop.rewards.function import MAX_OUTPUT_CHARS, reward_function, without_output
-from learnloop.rewards.tasks.registry import NO_OUTPUT, SCORERS
+from learnloop.rewards.tasks.registry import NO_OUTPUT, SCORERS, result_type
 
 
 @reward_function("correctness")
@@ -20,7 +20,7 @@ def correctness(attempt: Attempt) -> Score:
         return Score.unknown(f"the task has a ground truth and no type; types are {one_of(map(str, TaskType))}")
     if attempt.expected is None:
         return Score.unknown(f"no ground truth: a task of type {attempt.task_type} needs an expected result")
-    if attempt.task_type not in NO_OUTPUT:
+    if result_type(attempt) not in NO_OUTPUT:
         if attempt.output is None:
             return without_output("correctness", attempt)
         if len(attempt.output) > MAX_OUTPUT_CHARS:

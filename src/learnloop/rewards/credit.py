@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 
@@ -103,6 +103,9 @@ def step_owners(attempt: Attempt) -> list[str]:
 
 class _Method(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="method"):
     """What all methods do alike: check what comes in, and book what is left over."""
+
+    needs_value: ClassVar[bool] = False
+    """Whether ``assign`` has to be told what fewer agents would have achieved."""
 
     @property
     def name(self) -> str:
@@ -213,6 +216,8 @@ class LeaveOneOutCredit(_Method, frozen=True, kw_only=True, tag="leave_one_out")
     These do not add up to the reward: what is left over is booked under ``UNASSIGNED``.
     """
 
+    needs_value: ClassVar[bool] = True
+
     def _share_out(
         self, attempt: Attempt, reward: float, value: CoalitionValue | None
     ) -> tuple[list[CreditShare], dict[str, Any]]:
@@ -227,6 +232,7 @@ class ShapleyCredit(_Method, frozen=True, kw_only=True, tag="shapley"):
     These add up to ``v(all) - v(nobody)``; where that is not the reward, the difference is booked under ``UNASSIGNED``.
     """
 
+    needs_value: ClassVar[bool] = True
     max_exact: int = 8
     """Up to so many agents the values are exact: ``2 ** max_exact`` coalitions; beyond, they are estimated."""
     num_permutations: int = 1_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from statistics import median
 
 import msgspec
@@ -32,12 +32,20 @@ class History(Record, frozen=True, kw_only=True):
         return cls(**{name: [cost[name] for cost in costs if name in cost] for name in cls.__struct_fields__})
 
 
-def efficiency_from(histories: Mapping[str, History]) -> RewardFunction:
-    """Returns the reward function ``efficiency`` with the history of each task, by the task's id."""
+def efficiency_from(histories: Mapping[str, History] | Callable[[Attempt], History | None]) -> RewardFunction:
+    """Returns the reward function ``efficiency`` with the history of each task.
+
+    Args:
+        histories: by the task's id; or what returns the history that an attempt is held against, None: there is none.
+    """
+
+    def by_task(attempt: Attempt) -> History | None:
+        return None if attempt.task_id is None or callable(histories) else histories.get(attempt.task_id)
+
+    find = histories if callable(histories) else by_task
 
     def efficiency(attempt: Attempt) -> Score:
-        history = None if attempt.task_id is None else histories.get(attempt.task_id)
-        return score_efficiency(attempt, history)
+        return score_efficiency(attempt, find(attempt))
 
     efficiency.__doc__ = score_efficiency.__doc__
     return RewardFunction(efficiency, NAME, is_outcome=False, needs_success=True)

@@ -84,14 +84,14 @@ class RewardEngine:
         self,
         weights: Mapping[str, float] | None = None,
         functions: Mapping[str, RewardFunction | Function | Scorer] | Iterable[RewardFunction] = (),
-        timeout_seconds: float = 10.0,
+        timeout_seconds: float | None = None,
     ) -> None:
         """Finds the functions.
 
         Args:
             weights: above 0, by the names of functions; None: ``DEFAULT_WEIGHTS`` and 1 for each of ``functions``.
             functions: the caller's own, beside learnloop's and those registered by name.
-            timeout_seconds: for one call of a function that is not learnloop's own.
+            timeout_seconds: for one call of a function that is not learnloop's own; None: what each was made with.
 
         Raises:
             UsageError: a weight is not a finite number above 0, or there are none.
@@ -106,7 +106,7 @@ class RewardEngine:
             raise UsageError(f"a reward function is called {REWARD!r}, which is the total's name; choose another one")
         self.weights = {name: _checked_weight(name, weight) for name, weight in weights.items()}
         self.functions = {name: given[name] if name in given else _find(name, given) for name in self.weights}
-        self._timeout_seconds = check_timeout(timeout_seconds)
+        self._timeout_seconds = None if timeout_seconds is None else check_timeout(timeout_seconds)
         outcomes = [name for name, each in self.functions.items() if each.is_outcome]
         self._outcomes = frozenset(outcomes)
         self._order = [*outcomes, *(name for name in self.weights if name not in self._outcomes)]

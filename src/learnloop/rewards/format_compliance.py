@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,6 +17,11 @@ from learnloop.rewards.tasks.code_answer import fenced_blocks
 
 _REGEX_SECONDS = 0.2
 _MAX_PATTERN_CHARS = 100_000
+_MAX_PATTERN = 10_000
+_MAX_REPEATS = 1_000_000
+"""More, one in another, and making the pattern takes all memory."""
+_REPEATS = re.compile(r"\{(?:[1-9]\d{0,8},?\d{0,9}|0?,[1-9]\d{0,8})\}")
+_DIGITS = re.compile(r"\d+")
 _MAX_TOLD = 5
 _CLOSING = re.compile(r"</[A-Za-z_][\w.:-]*\s{0,99}>")
 _OPENING = re.compile(
@@ -110,6 +116,12 @@ def _check_pattern(output: str, pattern: str) -> str | None:
 
 
 def _find_pattern_fault(pattern: str) -> str | None:
+    repeats = math.prod(max(map(int, _DIGITS.findall(each))) for each in _REPEATS.findall(pattern))
+    if len(pattern) > _MAX_PATTERN or repeats > _MAX_REPEATS:
+        return (
+            f"metadata['format'] has the pattern {pattern[:80]!r}; it may have {_MAX_PATTERN} characters and counts in "
+            f"braces that multiply to {_MAX_REPEATS}: make it shorter"
+        )
     regex = _regex()
     try:
         regex.compile(pattern)

@@ -9,6 +9,8 @@ import numbers
 import threading
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from learnloop.core.attempts import Attempt, Score, Scorer, TaskType
 from learnloop.core.errors import MissingExtraError, UsageError, one_of
 from learnloop.core.names import check_name
@@ -125,7 +127,9 @@ class RewardFunction:
             if found.value is None:
                 return found if found.reason else self._failed("gave no reason why there is no score")
             problem = _problem(found.value)
-            return found if problem is None else self._failed(problem)
+            if problem is not None:
+                return self._failed(problem)
+            return found if type(found.value) is float else msgspec.structs.replace(found, value=float(found.value))
         if found is None:
             return self._failed("returned None; return Score.not_applicable(reason) where there is nothing to score")
         problem = _problem(found)

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from learnloop.core.errors import RewardError, UsageError, one_of
-from learnloop.core.records import Record
+from learnloop.core.records import MAX_REWARD, Record
 from learnloop.rewards.engine import Scored
 
 Scale = Literal["std", "none"]
@@ -156,8 +156,9 @@ def reward_statistics(
 
 
 def _checked(value: object) -> float:
-    if not isinstance(value, int | float) or not math.isfinite(value):
-        raise RewardError(f"a reward of the group is {value!r}; a finite number, or None for unknown, is needed")
+    if not isinstance(value, int | float) or not abs(value) <= MAX_REWARD:  # NaN is not either
+        allowed = f"a number of at most {MAX_REWARD:g} either way, or None for unknown"
+        raise RewardError(f"a reward of the group is {value!r}; {allowed}, is needed")
     return float(value)
 
 

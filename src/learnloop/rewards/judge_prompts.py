@@ -149,6 +149,8 @@ def _written(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False, default=str)
     except RecursionError as error:
         raise UsageError("a value of the attempt is nested too deeply to be shown to a judge") from error
+    except (TypeError, ValueError) as error:  # a key that is no text, or something that holds itself
+        raise UsageError(f"a value of the attempt is no JSON and cannot be shown to a judge: {error}") from error
 
 
 # Messages ------------------------------------------------------------------------------------------------------------

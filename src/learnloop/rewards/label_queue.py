@@ -190,7 +190,7 @@ def _open_request(connection: Connection, key: str, wanted: LabelStatus) -> Labe
     """Returns the request if it may become ``wanted``."""
     request = find_record(connection, LabelRequest, key)
     if request is None:
-        raise NotFoundError(f"there is no label request {key!r}")
+        raise NotFoundError(f"there is no label request {key!r}; learnloop labels list shows the open ones")
     try:
         check_transition(LABEL_TRANSITIONS, f"the label request {key}", request.status, wanted)
     except TransitionError as error:

@@ -200,7 +200,7 @@ def require_another(components: Mapping[str, tuple[object, float]]) -> None:
     if learned and len(learned) == len(weighted):
         raise UsageError(
             f"the only components with a weight are learned ({', '.join(learned)}); add one that is checked, such as "
-            "tests, a format or a comparison with the ground truth, or say that learned ones may stand alone"
+            "tests, a format or a comparison with the ground truth, or allow it with rewards.learned_alone = true"
         )
 
 

@@ -51,7 +51,7 @@ def content_hash_of(model: LearnedModel, report: LearnedRewardReport, embedder: 
 def save_learned_reward(reward: LearnedReward, folder: Path) -> Path:
     """Writes a learned reward into a folder of its own in ``folder``, named by its content hash, and returns that.
 
-    One that is there already is left as it is.
+    One that is there already is the newest again; where its files are not what was written, they are replaced.
 
     Raises:
         StoreReadOnlyError: the folder cannot be written.
@@ -59,9 +59,13 @@ def save_learned_reward(reward: LearnedReward, folder: Path) -> Path:
     place = folder / reward.content_hash
     part = folder / f".{reward.content_hash}.{new_id()}.part"
     files = dict(zip((REWARD_FILE, WEIGHTS_FILE), _encoded(reward.model, reward.report, reward.embedder), strict=True))
-    if place.is_dir():
-        return place
     try:
+        if place.is_dir():
+            if _is_whole(place, files):
+                os.utime(place)
+                return place
+            place.rename(part)  # at once, so that nobody finds a half of it
+            shutil.rmtree(part)
         part.mkdir(parents=True)
         for name, data in files.items():
             with (part / name).open("xb") as stream:
@@ -74,6 +78,13 @@ def save_learned_reward(reward: LearnedReward, folder: Path) -> Path:
         if not place.is_dir():  # else somebody else wrote the same bytes just now
             raise StoreReadOnlyError(f"{place} cannot be written ({error.strerror or error})") from error
     return place
+
+
+def _is_whole(place: Path, files: Mapping[str, bytes]) -> bool:
+    try:
+        return all((place / name).read_bytes() == data for name, data in files.items())
+    except OSError:
+        return False
 
 
 def load_learned_reward(place: Path, embedder: Embedder) -> LearnedReward:

@@ -100,12 +100,13 @@ def _sql(text: str) -> str | None:
     logging.getLogger("sqlglot").addHandler(_SILENCE)  # a handler is added once; it says what we return
     try:
         statements = [each for each in sqlglot.parse(text) if each is not None]
-    except (sqlglot.errors.SqlglotError, RecursionError) as error:
+        if not statements:
+            return "it has no statement"
+        known = (exp.Query, exp.DML, exp.DDL, *_other_statements())
+        bad = [each for each in statements if not isinstance(each, known) or each == exp.Select()]
+        return f"{bad[0].sql()[:80]!r} is no statement" if bad else None
+    except (sqlglot.errors.SqlglotError, RecursionError) as error:  # writing it down is recursive, too
         return " ".join(str(error).split())[:200]
-    if not statements:
-        return "it has no statement"
-    other = [each for each in statements if not isinstance(each, (exp.Query, exp.DML, exp.DDL, *_other_statements()))]
-    return f"{other[0].sql()[:80]!r} is no statement" if other else None
 
 
 @cache

@@ -108,9 +108,10 @@ def platt(logits: Floats, labels: Floats) -> tuple[float, float]:
 
 
 def rank_correlation(first: Floats, second: Floats) -> float | None:
-    """Returns Spearman's correlation of the ranks; None where one of the two does not vary.
+    """Returns Spearman's correlation of the ranks, ties sharing theirs; None where one is constant.
 
-    Source: Spearman 1904, "The Proof and Measurement of Association between Two Things".
+    Source: Spearman 1904, "The Proof and Measurement of Association between Two Things"; with ties, Pearson's
+    correlation of mid-ranks (Kendall 1948, chapter 3).
     """
     ranks = [_ranks(values) for values in (first, second)]
     spreads = [float(np.std(each)) for each in ranks]

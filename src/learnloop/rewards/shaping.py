@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from learnloop.core.attempts import Attempt
-from learnloop.core.errors import NotFoundError, RewardError, UsageError, one_of
+from learnloop.core.errors import LearnloopError, NotFoundError, RewardError, UsageError, one_of
 from learnloop.core.importing import import_named
 from learnloop.core.records import MAX_REWARD, Json, Record
 from learnloop.rewards.numbers import is_finite_number
@@ -170,12 +170,19 @@ def potentials_of(attempt: Attempt, potential: Potential, *, terminated: bool) -
     """Returns the potential of each state of an attempt, ``(num_steps + 1,)``; that of an end is 0 and not asked for.
 
     Raises:
-        RewardError: the function gives what is not a finite number.
+        RewardError: the function raises, or gives what is not a finite number.
     """
     num_steps = len(attempt.steps)
     found = np.zeros(num_steps + 1)
     for number in range(num_steps if terminated else num_steps + 1):
-        value = potential(after_steps(attempt, number))
+        try:
+            value = potential(after_steps(attempt, number))
+        except LearnloopError:
+            raise
+        except Exception as error:  # a potential may be anybody's function; nothing is guessed in its place
+            raise RewardError(
+                f"the potential after {number} of {num_steps} steps raised {type(error).__name__}: {error}"
+            ) from error
         if not is_finite_number(value):
             raise RewardError(
                 f"the potential after {number} of {num_steps} steps is {value!r}; a finite number is needed"

@@ -225,6 +225,13 @@ class Groups:
             os.close(reading)
             os.close(null)
         atexit.register(self._dismiss, os.getpid())
+        os.register_at_fork(after_in_child=self._let_go)
+
+    def _let_go(self) -> None:
+        """In a fork: the end of its parent is to be seen, however long it lives itself."""
+        if self._pipe is not None:
+            os.close(self._pipe)
+            self._pipe = None
 
     def _dismiss(self, owner: int) -> None:
         if os.getpid() != owner or self._pipe is None or self._caretaker is None:

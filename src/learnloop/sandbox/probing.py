@@ -43,7 +43,11 @@ def refused(*kinds):
 told["sockets"] = all(map(refused, (2, 10, 16, 17), (1, 2, 3, 3)))
 with open("/proc/net/dev") as file:
     told["interfaces"] = [line.split(":")[0].strip() for line in file.readlines()[2:]]
-told["found"] = [path for path in (secret, "/etc/shadow", "/home", "/var", "/sys") if os.path.exists(path)]
+ways = [os.path.realpath(sys.executable), os.path.dirname(os.__file__)]
+def is_way(path):  # to the interpreter, which may be someone's own, and to nothing else
+    return any(way.startswith(path + "/") for way in ways) and len(os.listdir(path)) == 1
+places = (secret, "/etc/shadow", "/home", "/root", "/opt", "/srv", "/var", "/sys")
+told["found"] = [path for path in places if os.path.exists(path) and not is_way(path)]
 told["written"] = []
 for path in ("/x", "/usr/x", "/dev/x", "/etc/x", os.path.dirname(os.__file__) + "/x", "/proc/sys/kernel/hostname"):
     try:

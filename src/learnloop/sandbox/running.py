@@ -8,6 +8,7 @@ kernel ends all that is left in the sandbox.
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import json
 import math
@@ -21,9 +22,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from learnloop.core.errors import SandboxError
+from learnloop.core.errors import SandboxError, UsageError
 from learnloop.sandbox.cgroups import Group
 from learnloop.sandbox.collecting import Collected, collect
+from learnloop.sandbox.interrupts import uninterrupted
 from learnloop.sandbox.layout import ENVIRONMENT, PYTHON, WORK, Laid, arguments
 from learnloop.sandbox.records import Command, Ending, Limits
 from learnloop.sandbox.seccomp import build_filter
@@ -101,57 +103,64 @@ class Running:
         self._process: subprocess.Popen[bytes] | None = None
         self._first: int | None = None  # a descriptor of process 1
         self._folder: int | None = None
+        self._info: int | None = None
         self._ended = False
         self._is_killed = False
         self._cpu_seconds = 0.0
         self._deadline = time.monotonic() + START_SECONDS
         try:
-            info = self._spawn(command, group, links or ())
-            self._wait_until_ready(info, bool(command.returns))
+            self._info = self._spawn(command, group, links or ())
+            self._wait_until_ready(self._info, bool(command.returns))
         except BaseException:
             self.close()
             raise
 
     def _spawn(self, command: Command, group: Group | None, links: Sequence[int]) -> int:
         """Starts bubblewrap and returns the descriptor that tells its child's id."""
-        mine: list[int] = []
+        theirs: list[int] = []
+        info, telling = os.pipe()
+        theirs.append(telling)
         try:
-            as_root = os.geteuid() == 0
-            seccomp = _memory_file(_filter())
-            mine.append(seccomp)
-            laid = []
-            for path, content in command.files.items():
-                mine.append(_memory_file(content))
-                laid.append(Laid(path, mine[-1]))
-            reading, writing = os.pipe()
-            mine.append(reading)
-            info, telling = os.pipe()
-            mine.append(telling)
-            told = arguments(
-                as_root=as_root, disk_bytes=self._limits.disk_bytes, seccomp=seccomp, info=telling, files=laid,
-                env={**ENVIRONMENT, **command.env},
-            )  # fmt: skip
-            argv = [program("bwrap"), "--args", str(reading), "--", *_inner(command, self._limits, links, as_root)]
-            with os.fdopen(writing, "wb") as pipe:
-                self._process = subprocess.Popen(
-                    argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                    pass_fds=[*mine, *links], env={}, cwd="/", start_new_session=True,
-                )  # fmt: skip
-                if group is not None:
-                    group.add(self._process.pid)
-                pipe.write("\0".join([*told, ""]).encode())
-            return info
-        except BrokenPipeError:
-            return info  # it has ended; what it said is read next
-        except OSError as error:
-            raise SandboxError(f"the sandbox cannot be started: {error}; nothing was run") from error
+            with contextlib.suppress(BrokenPipeError):  # it has ended; what it said is read next
+                self._start(command, group, links, theirs)
+        except BaseException as error:
+            os.close(info)
+            if isinstance(error, OSError) and error.errno == errno.E2BIG:
+                raise UsageError("the arguments of a sandboxed command are too long for this system") from error
+            if isinstance(error, OSError):
+                raise SandboxError(f"the sandbox cannot be started: {error}; nothing was run") from error
+            raise
         finally:
-            for each in mine:
+            for each in theirs:
                 os.close(each)
+        return info
+
+    def _start(self, command: Command, group: Group | None, links: Sequence[int], theirs: list[int]) -> None:
+        """Starts bubblewrap; puts the descriptors that are its alone into ``theirs``, whose first tells the id."""
+        as_root = os.geteuid() == 0
+        theirs.append(_memory_file(_filter()))
+        laid = []
+        for path, content in command.files.items():
+            theirs.append(_memory_file(content))
+            laid.append(Laid(path, theirs[-1]))
+        told = arguments(
+            as_root=as_root, disk_bytes=self._limits.disk_bytes, seccomp=theirs[1], info=theirs[0], files=laid,
+            env={**ENVIRONMENT, **command.env},
+        )  # fmt: skip
+        reading, writing = os.pipe()
+        theirs.append(reading)
+        with os.fdopen(writing, "wb") as pipe:
+            self._process = subprocess.Popen(
+                [program("bwrap"), "--args", str(reading), "--", *_inner(command, self._limits, links, as_root)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                pass_fds=[*theirs, *links], env={}, cwd="/", start_new_session=True,
+            )  # fmt: skip
+            if group is not None:
+                group.add(self._process.pid)
+            pipe.write("\0".join([*told, ""]).encode())
 
     def _wait_until_ready(self, info: int, is_returning: bool) -> None:
-        with os.fdopen(info, "rb", buffering=0) as told:
-            text = self._read_until(told.fileno(), b"}", 4096)
+        text = self._read_until(info, b"}", 4096)
         ready = self._read_until(self._pipe(1), _READY) if text else b""
         if ready != _READY:
             raise SandboxError(f"the sandbox cannot be made, so nothing was run: {self._complaint()}")
@@ -197,11 +206,11 @@ class Running:
         if self._process is None or self._first is None:
             raise SandboxError("the sandbox was not started")
         begun = time.monotonic()
-        pump = _Pump(self._process, stdin, self._limits)
-        try:
+        with contextlib.ExitStack() as stack:
+            with uninterrupted():
+                pump = _Pump(self._process, stdin, self._limits)
+                stack.callback(pump.close)
             ended_by = pump.run(begun, group)
-        finally:
-            pump.close()
         self._kill()
         seconds = time.monotonic() - begun
         pump.drain()
@@ -233,6 +242,7 @@ class Running:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._first, signal.SIGKILL)
 
+    @uninterrupted()
     def _kill(self) -> None:
         """Ends all of its processes and waits until none is left."""
         if self._process is None or self._ended:
@@ -247,15 +257,16 @@ class Running:
         self._process.returncode = os.waitstatus_to_exitcode(status)
         self._cpu_seconds = usage.ru_utime + usage.ru_stime
 
+    @uninterrupted()
     def close(self) -> None:
         """Ends what runs and gives all back; again is harmless."""
         try:
             self._kill()
         finally:
-            for each in (self._first, self._folder):
+            for each in (self._first, self._folder, self._info):
                 if each is not None:
                     os.close(each)
-            self._first = self._folder = None
+            self._first = self._folder = self._info = None
             for pipe in (
                 () if self._process is None else (self._process.stdin, self._process.stdout, self._process.stderr)
             ):
@@ -346,6 +357,7 @@ class _Pump:
                         self.is_cut = True
                         break
 
+    @uninterrupted()
     def close(self) -> None:
         """Gives back what it opened."""
         self._selector.close()
@@ -387,7 +399,7 @@ def _inner(command: Command, limits: Limits, links: Sequence[int], as_root: bool
 def _become_another() -> str:
     """Returns the words that start a program as another user: an id that nobody else has."""
     number = _FIRST_ID + secrets.randbelow(_NUM_IDS)
-    return f"{program('setpriv')} --reuid {number} --regid {number} --clear-groups --inh-caps=-all "
+    return f"{program('setpriv')} --reuid {number} --regid {number} --clear-groups --inh-caps=-all -- "
 
 
 @functools.cache

@@ -14,12 +14,14 @@ from pathlib import PurePosixPath
 
 from learnloop.core.errors import SandboxError, UsageError
 from learnloop.sandbox.cgroups import Group, groups_of
+from learnloop.sandbox.interrupts import uninterrupted
 from learnloop.sandbox.layout import PYTHON
 from learnloop.sandbox.records import MIB, Command, Ending, Limits, Outcome, SandboxReport
 from learnloop.sandbox.running import Heard, Running
 
 MAX_FILES = 200
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LOADER = ("LD_", "GLIBC_")
 _PAGE = 4096
 
 
@@ -90,7 +92,10 @@ class Sandbox:
         """
         missing = self.report().missing
         if missing:
-            found = "; ".join(f"{each.name}: {each.reason}" for each in missing)
+            names: dict[str | None, list[str]] = {}
+            for each in missing:
+                names.setdefault(each.reason, []).append(each.name)
+            found = "; ".join(f"{', '.join(those)}: {reason}" for reason, those in names.items())
             raise SandboxError(f"nothing is run, as this machine cannot protect against what code may do: {found}")
 
     def report(self) -> SandboxReport:
@@ -110,16 +115,17 @@ class Sandbox:
 def run_unchecked(command: Command, limits: Limits) -> Outcome:
     """Runs a command in a sandbox whose protections are not known yet: what trying them out needs."""
     with contextlib.ExitStack() as stack:
-        group = _make_group(limits, stack)
-        running = stack.enter_context(contextlib.closing(Running(command, limits, group)))
+        with uninterrupted():
+            group = _make_group(limits, stack)
+            running = stack.enter_context(contextlib.closing(Running(command, limits, group)))
         running.begin()
         return _outcome(running, command, running.listen(command.stdin, group), group, limits)
 
 
 def _run_pair(first: Command, second: Command, limits: Limits) -> tuple[Outcome, Outcome]:
     with contextlib.ExitStack() as stack:
-        groups = [_make_group(limits, stack) for _ in range(2)]
-        with _two_pipes() as links:
+        with uninterrupted(), _two_pipes() as links:
+            groups = [_make_group(limits, stack) for _ in range(2)]
             pair = [
                 stack.enter_context(contextlib.closing(Running(command, limits, group, link)))
                 for command, group, link in zip((first, second), groups, links, strict=True)
@@ -162,7 +168,7 @@ def _make_group(limits: Limits, stack: contextlib.ExitStack) -> Group | None:
         group = groups.make(limits)
     except OSError as error:
         raise SandboxError(f"a control group for the sandbox cannot be made: {error}; nothing was run") from error
-    stack.callback(group.remove)
+    stack.callback(uninterrupted()(group.remove))
     return group
 
 
@@ -177,7 +183,8 @@ def _outcome(running: Running, command: Command, heard: Heard, group: Group | No
             ended_by = Ending.CPU
         elif number == signal.SIGKILL and group is not None and group.is_memory_exhausted:
             ended_by = Ending.MEMORY
-    found = running.collect(command.returns)
+    with uninterrupted():
+        found = running.collect(command.returns)
     return Outcome(
         exit_code=code,
         signal=number,
@@ -216,9 +223,9 @@ def _checked_limits(limits: Limits) -> Limits:
 
 
 def _check_command(command: Command, limits: Limits) -> None:
-    if not command.argv or any("\0" in word for word in command.argv):
+    if not command.argv or not all(map(_is_text, command.argv)):
         raise UsageError(
-            f"argv of a sandboxed command is {command.argv!r}; a program and arguments without NUL are needed"
+            f"argv of a sandboxed command is {command.argv!r}; a program and arguments without NUL are needed, in UTF-8"
         )
     for path in command.files:
         _check_path("file", path)
@@ -231,9 +238,14 @@ def _check_command(command: Command, limits: Limits) -> None:
             f"{MAX_FILES} and {limits.disk_bytes:,} (disk_bytes) are the most that is laid out"
         )
     for name, value in command.env.items():
-        if _NAME.fullmatch(name) is None or "\0" in value:
+        if _NAME.fullmatch(name) is None or not _is_text(value):
             raise UsageError(
                 f"the variable {name!r} of a command is {value!r}; letters, digits, _ and no NUL are allowed"
+            )
+        if name.startswith(_LOADER):
+            raise UsageError(
+                f"the variable {name!r} of a command would tell the loader what to run before the sandbox is closed; "
+                "let the command set it: env NAME=VALUE program"
             )
 
 
@@ -246,13 +258,19 @@ def fits(files: Mapping[str, bytes], limits: Limits) -> bool:
 def _check_path(what: str, path: str) -> None:
     parts = path.split("/")
     if (
-        "\0" in path
-        or len(path.encode(errors="surrogateescape")) > 1024
-        or any(part in ("", ".", "..") for part in parts)
+        not _is_text(path)
+        or len(path.encode()) > 1024
+        or any(part in ("", ".", "..") or len(part.encode()) > 255 for part in parts)
     ):
         raise UsageError(
-            f"a {what} of a command is called {path!r}; a relative path without '.', '..' and empty parts is needed"
+            f"a {what} of a command is called {path!r}; a relative path without '.', '..' and empty parts is needed, "
+            "in UTF-8, with at most 255 bytes a part"
         )
+
+
+def _is_text(word: str) -> bool:
+    """Whether the system can be told it: without NUL and half characters."""
+    return "\0" not in word and not any("\ud800" <= each <= "\udfff" for each in word)
 
 
 def _check_not_within(files: Mapping[str, bytes]) -> None:

@@ -29,7 +29,9 @@ Text = Annotated[str | None, Query(max_length=500)]
 
 @asynccontextmanager
 async def _lifespan(service: Service) -> AsyncIterator[None]:
-    service.add(RewardProcess(service.workspace))  # settings that cannot be used are told at the start
+    process = RewardProcess(service.workspace)  # settings that cannot be used are told at the start
+    process.check_needs_no_value()
+    service.add(process)
     yield
 
 
@@ -86,6 +88,7 @@ async def get_reward_history(
     task_id: Text = None,
     episode_id: Text = None,
     span_id: Text = None,
+    step: Annotated[int | None, Query(ge=0, le=2**31)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 50,
     after: Text = None,
 ) -> Response:
@@ -93,7 +96,14 @@ async def get_reward_history(
     service = service_of(request)
     ledger = RewardLedger(service.workspace.store)
     page = await service.call(
-        ledger.shares, agent=agent_id, task=task_id, episode=episode_id, span=span_id, limit=limit, after=after
+        ledger.shares,
+        agent=agent_id,
+        task=task_id,
+        episode=episode_id,
+        span=span_id,
+        step=step,
+        limit=limit,
+        after=after,
     )
     return answer(RewardHistory(data=page.rows, next_cursor=page.next_cursor))
 

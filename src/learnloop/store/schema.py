@@ -274,6 +274,7 @@ reward_history = Table(
     Index(None, "completion_id"),
     Index(None, "episode_id"),
     Index(None, "task_id", "agent_id"),
+    Index(None, "task_id", "reward_share_id"),
     Index(None, "agent_id", "reward_share_id"),
     Index(None, "span_id"),
 )

@@ -222,4 +222,3 @@ def _remove_some(
         connection.execute(delete(table).where(key.in_(some), condition))
         done += _ROWS
     return keys[done:]
-

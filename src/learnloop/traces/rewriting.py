@@ -132,4 +132,3 @@ def _write(connection: Connection, kind: type[Record], pairs: Sequence[tuple[Rec
         names = [name for name in kind.__struct_fields__ if getattr(old, name) != getattr(new, name)]
         values = {name: getattr(new, name) for name in names}
         connection.execute(update(table).where(key == getattr(old, key.name)).values(**values))
-

@@ -175,12 +175,12 @@ def test_a_part_of_the_tests_pays_only_where_that_is_asked_for() -> None:
 def test_code_is_found_in_markdown() -> None:
     text = "Try\n```python\ndef a(): pass\n```\nor\n~~~py\ndef b(): pass\n~~~\nthen\n```\nplain\n```\n```sql\nselect 1"
     assert [name for name, _ in fenced_blocks(text)] == ["python", "py", "", "sql"]
-    assert code_of(text, "python", None) == "def b(): pass\n"
-    assert code_of(text, "python", "a") == "def a(): pass\n"
-    assert code_of("```\nx = 1\n```", "python", None) == "x = 1\n"
-    assert code_of("````python\n```\n````", "python", None) == "```\n"
-    assert code_of("```sql\nselect 1\n```", "python", None) is None
-    assert code_of("x = 1\n" * MAX_CODE, "python", None) is None
+    assert code_of(text, "python") == "def b(): pass\n"
+    assert code_of(text, "python", ["a"]) == "def a(): pass\n"
+    assert code_of("```\nx = 1\n```", "python") == "x = 1\n"
+    assert code_of("````python\n```\n````", "python") == "```\n"
+    assert code_of("```sql\nselect 1\n```", "python") is None
+    assert code_of("x = 1\n" * MAX_CODE, "python") is None
 
 
 def test_tests_that_cannot_be_read_are_named() -> None:

@@ -65,6 +65,44 @@ def score(output: str, expected: Any) -> Score:
         ("\\[ x = \\frac{-b}{2a} \\]", "-b/(2a)"),
         ("10:30", "10:30"),
         ("\\boxed{(-\\infty, 3]}", "(-\\infty,3]"),
+        # words around it
+        ("**42**", "42"),
+        ("Therefore, she has 42 apples left.", "42"),
+        ("The total is $25$ square meters.", "25"),
+        ("The answer is 2/3 of a cup", "2/3"),
+        ("Final Answer: The final answer is $12$. I hope it is correct.", "12"),
+        ("<think>5? Answer: 5</think>The answer is 4.", "4"),
+        ("<answer>The answer is 4.</answer>", "4"),
+        ("Answer:\n7", "7"),
+        ("The answer is (B) 5", "B"),
+        ("\\text{(A)}", "A"),
+        # ways of writing
+        ("1{,}234", "1234"),
+        ("1\\,234\\,567", "1234567"),
+        ("1.5 x 10^3", "1500"),
+        ("10⁻³", "0.001"),
+        ("2½", "2.5"),
+        ("-2\\frac{1}{2}", "-2.5"),
+        ("75 percent", "75%"),
+        ("45^{\\circ}", "45"),
+        ("3 meters", "3 m"),
+        ("2α", "2\\alpha"),
+        ("a_n = 2n", "2n"),
+        # functions
+        ("\\cos 2x", "1 - 2\\sin^2 x"),
+        ("\\sin^2 2x", "(\\sin(2x))^2"),
+        ("2\\sin x\\cos x", "\\sin 2x"),
+        ("\\tan^{-1}(1)", "\\pi/4"),
+        ("sinx", "sin(x)"),
+        ("\\binom{5}{2}", "10"),
+        ("\\sqrt{2}\\sqrt{3} - \\sqrt{6}", "0"),
+        ("\\sin(\\pi)", "0"),
+        # sets, intervals, relations, matrices
+        ("x = 3 or x = -3", "x = \\pm 3"),
+        ("(-\\infty,2)\\cup(3,\\infty)", "(3, ∞) ∪ (-∞, 2)"),
+        ("x \\le 3", "3 >= x"),
+        ("1 < x < 3", "3 > x > 1"),
+        ("\\begin{bmatrix} 1/2 & 2 \\\\ 3 & 4 \\end{bmatrix}", "\\begin{pmatrix}0.5&2\\\\3&4\\end{pmatrix}"),
     ],
 )
 def test_right(output: str, expected: Any) -> None:
@@ -100,6 +138,29 @@ def test_right(output: str, expected: Any) -> None:
         ("0/0", "1"),
         ("nan", "4"),
         ("oo", "4"),
+        ("1 1/2", "11/2"),  # white space between digits is more than white space
+        ("4 4", "44"),
+        ("The answer is 4. The answer is 5.", "4"),
+        ("The answer is 4; or 5", "4"),
+        ("She has 4 or 5 apples.", "4"),
+        ("She does not have 4.", "4"),
+        ("It is 4, maybe five.", "4"),
+        ("A) or B)", "A"),
+        ("<answer>4</answer><answer>5</answer>", "4"),
+        ("<think>4</think>5", "4"),
+        ("10:30", "30"),
+        ("5 ms", "5 m"),
+        ("5 cm^3", "5 cm^2"),
+        ("2", "2m"),
+        ("-2\\frac12", "-3/2"),
+        ("\\cos 2x", "x \\cos 2"),
+        ("x < 3", "x <= 3"),
+        ("x < 3", "x > 3"),
+        ("3", "\\pm 3"),
+        ("(1,2)", "(1,2)\\cup(3,4)"),
+        ("\\begin{pmatrix}1\\\\2\\end{pmatrix}", "\\begin{pmatrix}1&2\\end{pmatrix}"),
+        ("1e-34/pi", "5e-34/pi"),  # small numbers differ, too
+        ("0", "6.6e-34/pi"),
     ],
 )
 def test_wrong(output: str, expected: Any) -> None:
@@ -126,7 +187,7 @@ def test_no_code_is_run(tmp_path: Path) -> None:
 
 
 def test_no_ground_truth_is_no_zero() -> None:
-    for expected in (None, "", [], {"x": 1}):
+    for expected in (None, "", [], {"x": 1}, float("nan")):
         found = score("4", expected)
         assert found.value is None
         assert found.is_applicable
@@ -194,7 +255,23 @@ PIECES = [
     "5 or ",
     "{",
     "\n",
+    "<answer>",
+    "sin",
+    "±",
+    "<",
+    "²",
+    "\\cup ",
+    "\\begin{pmatrix}",
+    "1 ",
+    "</think>",
 ]
+
+
+@pytest.mark.parametrize("piece", ["the ", "It is ", "x ", "sin", "a b ", "x+", "x^", "-x"])
+def test_words_that_are_read_as_products_make_no_grader_fail(piece: str) -> None:
+    """H2: an answer that makes the grader fail would have no reward in the place of 0."""
+    for text in (piece * (900 // len(piece)), "\\boxed{" + piece * (900 // len(piece)) + "y}"):
+        assert score(text, "x+7").value == 0.0
 
 
 @pytest.mark.parametrize("piece", PIECES)

@@ -28,6 +28,11 @@ def score(output: str, expected: Any = TRUTH) -> Score:
         "SELECT name FROM users WHERE age < 40",
         "Here:\n```sql\n-- all of them\nSELECT u.name AS who FROM users u WHERE NOT age >= 40 ORDER BY id DESC;\n```",
         "WITH young AS (SELECT * FROM users WHERE age <= 39) SELECT name FROM young",
+        "Here is the query:\nSELECT name FROM users WHERE age < 40;\n\nIt gives the names.",
+        "SQL: SELECT name FROM users WHERE age < 40",
+        "`SELECT name FROM users WHERE age < 40`",
+        "/* all */ SELECT name FROM users WHERE age < 40;;",
+        "```postgresql\nSELECT name FROM users WHERE age < 40\n```\nIt gives:\n```\nAnn\n```",
     ],
 )
 def test_right(output: str) -> None:
@@ -43,6 +48,7 @@ def test_right(output: str) -> None:
         ("SELEC name", "no query"),
         ("", "no query"),
         ("SELECT name FROM users; DROP TABLE users", "failed"),
+        ("SELECT name FROM users WHERE age < 40;\nSELECT age FROM users", "failed"),
         ("DELETE FROM users", "no query"),
         ("WITH a AS (SELECT 1) DELETE FROM users", "not authorized"),
         ("PRAGMA table_info(users)", "no query"),
@@ -84,6 +90,11 @@ def test_order_counts_where_the_truth_has_one() -> None:
     assert score("SELECT id FROM users ORDER BY id DESC", ordered).value == 1.0
     assert score("SELECT id FROM users ORDER BY id", ordered).value == 0.0
     assert score("SELECT id FROM users ORDER BY id", ordered | {"ordered": False}).value == 1.0
+    assert score("SELECT id FROM users ORDER BY id", ordered | {"ordered": "no"}).value is None
+    by_function = ordered | {"query": "SELECT id FROM users ORDER BY abs(id) DESC -- (last first)"}
+    assert score("SELECT id FROM users ORDER BY id", by_function).value == 0.0
+    within = ordered | {"query": "SELECT id, 'order by' FROM (SELECT id FROM users ORDER BY id DESC)"}
+    assert score("SELECT id, 'order by' FROM users ORDER BY id", within).value == 1.0
 
 
 def test_a_guess_that_fits_one_database_only() -> None:
@@ -101,6 +112,9 @@ def test_null_and_sums() -> None:
     average = {"query": "SELECT avg(age) FROM users", "setup": SETUP}
     assert score("SELECT sum(age) / count(age) FROM users", average).value == 1.0
     assert score("SELECT sum(age) / count(*) FROM users", average).value == 0.0
+    large = {"query": "SELECT 12345678901 + id FROM users", "setup": SETUP}
+    assert score("SELECT 12345678901.0 + id FROM users", large).value == 1.0
+    assert score("SELECT 12345678901.4 + id FROM users", large).value == 0.0
 
 
 @pytest.mark.parametrize(

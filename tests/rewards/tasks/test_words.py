@@ -26,7 +26,11 @@ def score(output: str | None, expected: Any, task_type: str = "qa", **more: Any)
 @pytest.mark.parametrize(
     "output",
     ["Paris", "paris.", "The Paris", "It is Paris.", "The capital of France is Paris.",
-     "Paris is the capital of France.", "The answer is Paris.", "I looked at a map.\nAnswer: **Paris**"],
+     "Paris is the capital of France.", "The answer is Paris.", "I looked at a map.\nAnswer: **Paris**",
+     "The capital of France is Paris, of course.", "Sure! It's Paris.", "It’s Paris.", "Paris is the answer.",
+     "The capital of France is: Paris", "<answer>Paris</answer>", "Answer:\nParis", "Answer - Paris",
+     "“Paris”", "Ｐaris",
+     "<think>London? The answer is London.</think>It is Paris.", "In Paris"],
 )  # fmt: skip
 def test_right_answers(output: str) -> None:
     """F3.1: a right answer in plain words has the full score."""
@@ -38,7 +42,9 @@ def test_right_answers(output: str) -> None:
     "output",
     ["Paris or London or Rome", "Paris, London, Rome", "It is Paris or London.", "It is Paris. It is London.",
      "Answer: Paris\nAnswer: London", "It is not Paris.", "Paris London Rome Berlin", "", "I cannot help with that.",
-     "Paris/London", "It is London, not Paris", "The answer is Paris or London."],
+     "Paris/London", "It is London, not Paris", "The answer is Paris or London.", "The answer is Paris. Or London",
+     "The answer is Paris. The answer is London.", "It is not so that it is Paris",
+     "<answer>Paris</answer>\nAnswer: Rome"],
 )  # fmt: skip
 def test_hedged_and_wrong_answers(output: str) -> None:
     """H2: "A or B or C", abstaining: no more than an honest failure, whatever the comparison but ``contains``."""
@@ -64,6 +70,25 @@ def test_words_in_common() -> None:
     assert score("17 or 18", {"answer": 18, "match": "numeric"}, "text").value == 0.0
     assert score("x", {"answer": "many", "match": "numeric"}, "text").value is None
     assert score("x", {"answer": "y", "match": "best"}, "text").value is None
+
+
+@pytest.mark.parametrize(
+    ("output", "expected", "value"),
+    [("5", "-5", 0.0), ("1.5", "15", 0.0), ("C", "C++", 0.0), ("5", 5.0, 1.0), ("50", 5.0, 0.0), ("1,200", "1200", 1.0),
+     ("A", "A", 1.0), ("the", "A", 0.0), ("Cafe\u0301", "Café", 1.0), ("It is 10:30.", "10:30", 1.0),
+     ("Yes, because 2 is even.", "yes", 1.0), ("Yes, or no", "yes", 0.0), ("No, it is not", "no", 1.0)],
+)  # fmt: skip
+def test_marks_that_count(output: str, expected: Any, value: float) -> None:
+    """Signs and points of numbers, letters that are articles elsewhere: what SQuAD's script would take away."""
+    assert score(output, expected).value == value
+    assert score("the", {"answer": "A", "match": "f1"}).value == 0.0
+    assert score("nan", float("nan")).value is None
+
+
+def test_a_choice_that_the_question_offers() -> None:
+    prompt = "Is Rome or Paris larger?"
+    assert score("Paris is larger.", "Paris", prompt=prompt).value == 1.0
+    assert score("Rome or Paris is larger.", "Paris", prompt=prompt).value == 0.0
 
 
 @given(words, words)
@@ -92,7 +117,10 @@ def test_no_ground_truth_or_no_answer() -> None:
     assert "'math', 'code', 'text', 'qa', 'rag', 'tool_use', 'multi_agent', 'sql'" in str(untyped.reason)
 
 
-PIECES = ["a or ", "x, ", "is ", "[1]", "Answer: x\n", "the ", "\n", ".", "a.b ", "```\n", "\\boxed{", "####"]
+PIECES = [
+    "a or ", "x, ", "is ", "[1]", "Answer: x\n", "the ", "\n", ".", "a.b ", "```\n", "\\boxed{", "####", "ﷺ",
+    "<answer>", "[1,", "answer:\n",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("piece", PIECES)
@@ -134,6 +162,21 @@ def test_answers_that_are_not_held_up() -> None:
     assert score("Paris", "Paris", "rag").value is None  # the documents are not known
 
 
+@pytest.mark.parametrize("truth", ["Paris", "Lyon", "Rhone"])
+def test_to_name_all_candidates_earns_no_more_than_to_guess(truth: str) -> None:
+    """H2: "A or B or C" without an "or": names dumped out of the documents."""
+    for dump in ("Paris Lyon Rhone France capital", "Paris lies by the city of Lyon with the Rhone"):
+        assert (rag(dump, truth).value or 0.0) <= 1 / 3
+    assert rag("Based on the documents, Paris is the capital of France, with 2,100,000 people [1].").value == 1.0
+    assert rag("The capital isn't Paris").value == 0.0
+
+
+def test_citations_in_other_forms() -> None:
+    for citation in ("[1, 2]", "[^1]", "[Doc 1]", "【1】", "(document 2)"):
+        assert rag(f"The capital is Paris {citation}.").value == 1.0, citation
+    assert rag("The capital is Paris [1, 7].").value == 0.5
+
+
 # Tools ---------------------------------------------------------------------------------------------------------------
 
 
@@ -162,6 +205,27 @@ def test_calls_are_compared_by_structure() -> None:
     assert tools([get], "get") is None
 
 
+def test_arguments_in_other_forms() -> None:
+    call = ToolCall(name="f", arguments={"a": 1})
+    assert tools([call], [{"name": "f", "arguments": '{"a": 1}'}]) == 1.0
+    for nothing in (None, "", {}):
+        assert tools([ToolCall(name="f", arguments=nothing)], [{"name": "f", "arguments": None}]) == 1.0
+    odd = float("nan")
+    assert tools([ToolCall(name="f", arguments={"a": odd})], [{"name": "f", "arguments": {"a": odd}}]) == 0.0
+    wanted = [{"name": "f"}, {"name": "f", "arguments": {"a": 1}}]
+    assert tools([call, ToolCall(name="f", arguments={"a": 2})], wanted) == 1.0
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_many_large_calls_take_no_time(ordered: bool) -> None:
+    """Once n x m comparisons of whole arguments, some minutes."""
+    calls = [ToolCall(name="f", arguments={"a": list(range(200))})] * 1_000
+    wanted = [{"name": "f", "arguments": {"a": [*range(199), 0]}}] * 1_000
+    started = time.process_time()
+    assert tools(calls, {"calls": wanted, "ordered": ordered}) == 0.0
+    assert time.process_time() - started < 5
+
+
 # Agents --------------------------------------------------------------------------------------------------------------
 
 
@@ -181,6 +245,13 @@ def test_a_team() -> None:
     assert team("planner", output="\\boxed{4}", expected={"expected": 4, "task_type": "math"}).value == 1.0
     assert team("planner", expected={"agents": ["planner"]}).value is None
     assert team("planner", expected={"expected": "x", "task_type": "multi_agent"}).value is None
+    assert "a list of names" in str(team("planner", expected={"expected": "x", "agents": [["planner"]]}).reason)
+
+
+def test_a_team_whose_result_is_what_it_did() -> None:
+    steps = [AttemptStep(agent_id="planner", tool_calls=[ToolCall(name="f")])]
+    truth = {"expected": [{"name": "f"}], "task_type": "tool_use", "agents": ["planner"]}
+    assert score(None, truth, "multi_agent", steps=steps).value == 1.0
 
 
 @given(st.text(max_size=80))

@@ -8,6 +8,7 @@ import types
 from typing import Any
 
 from peer import Peer
+from values import describe
 
 
 def load(path: str) -> types.ModuleType:
@@ -22,15 +23,13 @@ def load(path: str) -> types.ModuleType:
 
 
 def names_of(module: types.ModuleType) -> list[list[Any]]:
-    """Returns what the module defines: each name, the number of its value, and of an exception its bases."""
+    """Returns what the module defines: each name, its value, and of an exception what it is."""
     found = []
     for name, value in list(vars(module).items()):
         if name.startswith("__"):
             continue
-        bases = None
-        if isinstance(value, type) and issubclass(value, BaseException):
-            bases = [each.__name__ for each in value.__mro__]
-        found.append([name, value, id(value), bases])
+        is_exception = isinstance(value, type) and issubclass(value, BaseException)
+        found.append([name, None, describe(value)] if is_exception else [name, value, None])
     return found
 
 

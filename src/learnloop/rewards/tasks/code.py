@@ -2,18 +2,20 @@
 
 The code never shares an interpreter with the tests: it gets the arguments of calls and gives values back. It cannot
 read what is expected, change how it is compared, end the tests early, or write the result; an object that claims to be
-equal to everything is equal to nothing.
+equal to everything is equal to nothing, and it is not asked how it stands to a value. Values are copied: what a test
+changes in a list that the code gave, the code does not see; classes of the code cannot be derived from.
 """
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from importlib.resources import files
 
 import msgspec
 
 from learnloop.core.attempts import Attempt, Score
-from learnloop.core.errors import FormatError, SandboxError
+from learnloop.core.errors import FormatError, SandboxError, UsageError
 from learnloop.rewards.tasks.code_answer import code_of
 from learnloop.rewards.tasks.code_tests import CodeTests, RunCase, read_tests
 from learnloop.sandbox import Command, Limits, Outcome, Sandbox
@@ -65,12 +67,12 @@ class CodeExecution:
             tests = read_tests(attempt.expected)
         except FormatError as error:
             return Score.unknown(str(error))
-        code = code_of(attempt.output, tests.language, tests.entry_point)
+        code = code_of(attempt.output, tests.language, tests.called)
         if code is None:
             return Score.of(0.0, "the answer has no code", num_tests=tests.num_tests, num_passed=0)
         try:
             return self._graded(code, tests)
-        except SandboxError as error:
+        except (SandboxError, UsageError) as error:  # the latter: files that no sandbox can have
             return Score.unknown(str(error))
 
     def _graded(self, code: str, tests: CodeTests) -> Score:
@@ -101,15 +103,15 @@ class CodeExecution:
             "entry_point": tests.entry_point,
             "cases": [msgspec.structs.asdict(case) for case in tests.cases],
         }
-        peer = _harness("peer")
+        shared = {name: _harness(name.removesuffix(".py")) for name in ("peer.py", "values.py")}
         examiner = Command(
             argv=[self._sandbox.python, "-I", "-S", "-c", _START, "examiner.py"],
-            files={"peer.py": peer, "examiner.py": _harness("examiner")},
-            stdin=msgspec.json.encode(task),
+            files={**shared, "examiner.py": _harness("examiner")},
+            stdin=json.dumps(task).encode(),
         )
         candidate = Command(
             argv=[self._sandbox.python, "-I", "-S", "-c", _START, "candidate.py"],
-            files={"peer.py": peer, "candidate.py": _harness("candidate"), "answer.py": code.encode(errors="replace")},
+            files={**shared, "candidate.py": _harness("candidate"), "answer.py": code.encode(errors="replace")},
         )
         examined, ran = self._sandbox.run_pair(examiner, candidate)
         return _read_report(examined, ran, tests)

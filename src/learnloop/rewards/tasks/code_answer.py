@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from typing import Literal
 
-_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n]*$", re.MULTILINE)
+_FENCE = re.compile(r"^([ \t]*)(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n]*$", re.MULTILINE)
 _NAMES = {
     "python": frozenset({"python", "py", "python3", "py3"}),
     "shell": frozenset({"sh", "bash", "shell", "zsh", "console"}),
@@ -21,24 +22,29 @@ def fenced_blocks(text: str) -> list[tuple[str, str]]:
     A block that is never closed ends with the text (CommonMark 0.31, section 4.5).
     """
     found: list[tuple[str, str]] = []
-    opened: tuple[str, str, int] | None = None
+    opened: tuple[str, str, str, int] | None = None
     for match in _FENCE.finditer(text):
-        fence, language = match.group(1), match.group(2)
+        indent, fence, language = match.groups()
         if opened is None:
-            opened = (fence, language.lower(), match.end() + 1)
-        elif fence[0] == opened[0][0] and len(fence) >= len(opened[0]) and not language:
-            found.append((opened[1], text[opened[2] : match.start()]))
+            opened = (indent, fence, language.lower(), match.end() + 1)
+        elif fence[0] == opened[1][0] and len(fence) >= len(opened[1]) and not language:
+            found.append((opened[2], _outdented(text[opened[3] : match.start()], opened[0])))
             opened = None
     if opened is not None:
-        found.append((opened[1], text[opened[2] :]))
+        found.append((opened[2], _outdented(text[opened[3] :], opened[0])))
     return found
 
 
-def code_of(answer: str, language: Literal["python", "shell"], entry_point: str | None) -> str | None:
+def _outdented(content: str, indent: str) -> str:
+    """Returns a block without the indent of its fence: in a list, its lines have it too."""
+    return re.sub(rf"^[ \t]{{1,{len(indent)}}}", "", content, flags=re.MULTILINE) if indent else content
+
+
+def code_of(answer: str, language: Literal["python", "shell"], called: Sequence[str] = ()) -> str | None:
     """Returns the code of an answer; None where there is none.
 
-    Of the blocks of this language, or else of those that name none, the last one that defines ``entry_point``, or else
-    the last; a whole answer without blocks where it is code by itself.
+    Of the blocks of this language, or else of those that name none, the last one that defines the first of the
+    names ``called`` that any defines, or else the last; a whole answer without blocks where it is code by itself.
     """
     if len(answer) > MAX_CODE:
         return None
@@ -46,8 +52,8 @@ def code_of(answer: str, language: Literal["python", "shell"], entry_point: str 
     named = [content for name, content in blocks if name in _NAMES[language]]
     candidates = named or [content for name, content in blocks if not name]
     if blocks:
-        defining = [each for each in candidates if entry_point is not None and _defines(each, entry_point)]
-        return next(iter((defining or candidates)[-1:]), None)
+        defining = [each for name in called for each in reversed(candidates) if _defines(each, name)]
+        return next(iter((*defining, *candidates[-1:])), None)
     if language == "python" and not _parses(answer):
         return None
     return answer if answer.strip() else None

@@ -44,11 +44,14 @@ class CodeTests(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     entry_point: str | None = None
     """The function that is asked for; a ``check(candidate)`` of the program gets it."""
     setup: str = ""
-    """Python that runs before the tests: imports, helpers."""
+    """Python that runs before the tests: all imports and helpers that they use. A name that the tests do not define is
+    taken from the code of the answer."""
     asserts: list[str] = []
     """Python statements, each a test of its own (MBPP)."""
     program: str = ""
-    """Python with a ``check(candidate)`` (HumanEval), test functions, test cases of unittest, or plain asserts."""
+    """Python with a ``check(candidate)`` (HumanEval; it needs ``entry_point``), test functions (``async`` too), test
+    classes, test cases of unittest, or plain asserts. A test that is skipped has failed; where nothing is tested, or a
+    package is missing, the score is unknown."""
     cases: list[CallCase] = []
     runs: list[RunCase] = []
 
@@ -56,6 +59,14 @@ class CodeTests(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def num_tests(self) -> int:
         """How many there are at the least: a program may define several."""
         return len(self.asserts) + len(self.cases) + len(self.runs) + bool(self.program)
+
+    @property
+    def called(self) -> list[str]:
+        """The names that are called, the function that is asked for first."""
+        first = [] if self.entry_point is None else [self.entry_point]
+        nodes = [node for source in (*self.asserts, self.program) for node in ast.walk(ast.parse(source))]
+        found = [node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+        return list(dict.fromkeys([*first, *(case.call for case in self.cases), *found]))
 
 
 def read_tests(expected: Any) -> CodeTests:
@@ -83,7 +94,20 @@ def read_tests(expected: Any) -> CodeTests:
         raise FormatError("shell is tested by runs alone; asserts, programs and cases call Python")
     for source in (tests.setup, *tests.asserts, tests.program):
         _check_syntax(source)
+    for case in tests.cases:
+        _check_json([case.args, case.kwargs, case.expected])
     return tests
+
+
+def _check_json(value: Any) -> None:
+    """Refuses what JSON would silently make something else of, such as a number as a key, or bytes."""
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for each in value:
+            _check_json(each)
+    elif not isinstance(value, str | int | float | None):
+        raise FormatError(f"a case has {value!r}, which JSON cannot say; write an assert instead")
 
 
 def _check_syntax(source: str) -> None:

@@ -78,7 +78,7 @@ def are_close(value: Node, truth: Node) -> bool:
     names = (symbols_of(value) | symbols_of(truth)) - _CONSTANTS
     if names:
         return False
-    found, other = _at_point(value, {}), _at_point(truth, {})
+    found, other = _at_point(value, {}, []), _at_point(truth, {}, [])
     return found is not None and other is not None and bool(abs(found - other) <= abs(other) * _TOLERANCE)
 
 
@@ -162,35 +162,42 @@ def _agree_at_points(first: Node, second: Node, names: list[str]) -> bool:
     num_decided = 0
     for point in _POINTS if variables else _POINTS[:1]:
         places = dict(zip(variables, point, strict=False))
-        values = (_at_point(first, places), _at_point(second, places))
+        sizes: list[Any] = [0]
+        values = (_at_point(first, places, sizes), _at_point(second, places, sizes))
         if None in values:
             continue
         one, other = values
-        if abs(one - other) > max(1, abs(one), abs(other)) / _AGREE:
+        if abs(one - other) > max(*sizes, abs(one), abs(other)) / _AGREE:
             return False
         num_decided += 1
     return num_decided > 0
 
 
-def _at_point(node: Node, places: Mapping[str, float]) -> Any:
-    """Returns the value of a tree at a point; None: it is not defined there."""
+def _at_point(node: Node, places: Mapping[str, float], sizes: list[Any]) -> Any:
+    """Returns the value of a tree at a point; None: it is not defined there.
+
+    To ``sizes`` is added what sums and functions were made of: their results are as exact as these are large.
+    """
     context = _context()
     try:
-        value = _evaluate(node, places, context)
+        value = _evaluate(node, places, context, sizes)
     except (ZeroDivisionError, OverflowError):
         return None
     return value if context.isfinite(value) else None
 
 
-def _evaluate(node: Node, places: Mapping[str, float], context: Any) -> Any:
+def _evaluate(node: Node, places: Mapping[str, float], context: Any, sizes: list[Any]) -> Any:
     if node.operation == "number":
         value = _bounded(node.value)
         return context.mpf(value.numerator) / value.denominator
     if node.operation == "symbol":
         return _constant(node.name, context) if node.name in _CONSTANTS else context.mpf(places[node.name])
-    values = [_evaluate(each, places, context) for each in node.arguments]
     if node.operation == "^":
-        return _power(values[0], values[1], context)
+        base = _evaluate(node.arguments[0], places, context, sizes)
+        return _power(base, _evaluate(node.arguments[1], places, context, []), context)
+    values = [_evaluate(each, places, context, sizes) for each in node.arguments]
+    if node.operation not in ("*", "/"):
+        sizes.extend(abs(value) for value in values)
     if node.operation == "!":
         exact = exact_value(node)
         if exact is None:

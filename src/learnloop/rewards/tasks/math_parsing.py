@@ -1,16 +1,19 @@
 """Reads mathematics in plain or LaTeX notation into a tree, by a small grammar. Nothing is evaluated as code.
 
 sum     = product (("+" | "-") product)*
-product = unary (("*" | "/" | nothing) unary)*
+product = factor (("*" | "/" | nothing) factor)*
+factor  = ("-" | "+") factor | whole frac group group | power
 unary   = ("-" | "+") unary | power
 power   = postfix ("^" unary)?
 postfix = atom ("!" | "%")*
-atom    = number | letter | function unary | "(" sum ")" | "|" sum "|" | frac group group | sqrt [group] group
+atom    = number | letter | function argument | "(" sum ")" | "|" sum "|" | frac group group | sqrt [group] group
+argument = "(" sum ")" | power (number | letter | frac)*
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -57,7 +60,11 @@ FUNCTIONS = frozenset(
         "abs",
     }
 )
-_ALIASES = {"arcsin": "asin", "arccos": "acos", "arctan": "atan"}
+_ALIASES = {
+    "arcsin": "asin", "arccos": "acos", "arctan": "atan", "inf": "infty", "infinity": "infty", "dbinom": "binom",
+}  # fmt: skip
+_INVERSES = {"sin": "asin", "cos": "acos", "tan": "atan"}
+_PREFIX = re.compile(r"(?:sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|exp|ln|log)(?=[A-Za-z])")
 _GREEK = frozenset(
     {
         "alpha",
@@ -75,6 +82,7 @@ _GREEK = frozenset(
         "tau",
         "phi",
         "omega",
+        "infty",
     }
 )
 _TOKEN = re.compile(
@@ -85,12 +93,21 @@ _SPELLINGS = (
     ("\\left", ""), ("\\right", ""), ("\\dfrac", "\\frac"), ("\\tfrac", "\\frac"), ("\\,", " "), ("\\;", " "),
     ("\\!", ""),
     ("\\ ", " "), ("\\cdot", "*"), ("\\times", "*"), ("\\div", "/"), ("\\%", "%"), ("\\$", ""), ("^\\circ", ""),
-    ("°", ""),
-    ("−", "-"), ("–", "-"), ("×", "*"), ("·", "*"), ("÷", "/"), ("π", "\\pi "), ("√", "\\sqrt "), ("²", "^2"),
-    ("³", "^3"),
+    ("^{\\circ}", ""), ("°", ""), ("€", ""), ("£", ""), ("∞", "\\infty "),
+    ("−", "-"), ("–", "-"), ("×", "*"), ("·", "*"), ("÷", "/"), ("π", "\\pi "), ("√", "\\sqrt "),
     ("\\(", ""), ("\\)", ""), ("\\[", ""), ("\\]", ""),
     ("$", ""), ("\\lvert", "|"), ("\\rvert", "|"), ("\\mathrm", ""), ("\\operatorname", ""),
 )  # fmt: skip
+
+_GREEK_LETTERS = {
+    "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon", "θ": "theta", "λ": "lambda", "μ": "mu",
+    "ν": "nu", "ρ": "rho", "σ": "sigma", "τ": "tau", "φ": "phi", "ω": "omega",
+}  # fmt: skip
+_GROUPS = re.compile(r"(?<=\d)(?:\\[,;! ]|[\u00a0\u2009\u202f ])(?=\d{3}(?!\d|\s*/|\s*\\frac))")
+"""Between groups of three digits."""
+_TIMES_TEN = re.compile(r"(?<=\d)\s*[xX]\s*(?=10\s*\^)")
+_RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+")
+_PERCENT = re.compile(r"(?i)(?<=\d)\s*per ?cent\b")
 
 
 def read_expression(text: str) -> Node:
@@ -110,9 +127,24 @@ def plain(text: str) -> str:
     """
     if len(text) > MAX_CHARS:
         raise MathSyntaxError(f"it has {len(text)} characters, more than {MAX_CHARS}")
+    text = _RAISED.sub(lambda digits: f"^{{{unicodedata.normalize('NFKC', digits.group())}}}", text)
+    text = _PERCENT.sub("%", _GROUPS.sub("", text.replace("{,}", ",")))
     for spelling, simple in _SPELLINGS:
         text = text.replace(spelling, simple)
-    return text.strip()
+    if not text.isascii():
+        text = "".join(map(_ascii, text))
+    return _TIMES_TEN.sub("*", text).strip()
+
+
+def _ascii(letter: str) -> str:
+    """Returns how a letter of typography is written in LaTeX: fractions and Greek; else itself."""
+    if letter in _GREEK_LETTERS:
+        return f"\\{_GREEK_LETTERS[letter]} "
+    form = unicodedata.decomposition(letter)
+    if form.startswith("<fraction>"):
+        above, _, below = unicodedata.normalize("NFKC", letter).partition("⁄")
+        return f"\\frac{{{above}}}{{{below}}}" if above and below else letter
+    return letter
 
 
 def symbols_of(node: Node) -> set[str]:
@@ -178,10 +210,10 @@ class _Reader:
         return found
 
     def _product(self) -> Node:
-        found = self._unary()
+        found = self._factor()
         while True:
             if sign := self._take("*", "/"):
-                found = Node(sign, (found, self._unary()))
+                found = Node(sign, (found, self._factor()))
             elif self._starts_factor():
                 found = self._joined(found)
             else:
@@ -193,18 +225,30 @@ class _Reader:
         return self._kind() in ("word", "command") or self._peek() in ("(", "{")
 
     def _joined(self, before: Node) -> Node:
-        """Returns two factors without a sign between: a product, or a mixed number (a whole one before a fraction)."""
-        is_mixed = before.operation == "number" and before.value.denominator == 1 and self._peek() == "\\frac"
-        factor = self._power()
-        numbers = factor.operation == "/" and all(each.operation == "number" for each in factor.arguments)
-        return Node("+" if is_mixed and numbers else "*", (before, factor))
+        """Returns two factors without a sign between: their product."""
+        return Node("*", (before, self._power()))
+
+    def _factor(self) -> Node:
+        """Returns a factor with its sign; a whole number before a fraction of numbers is a mixed number."""
+        signs = self._signs()
+        found = self._power()
+        if found.operation == "number" and found.value.denominator == 1 and self._peek() == "\\frac":
+            fraction = self._power()
+            is_mixed = fraction.operation == "/" and all(each.operation == "number" for each in fraction.arguments)
+            found = Node("+" if is_mixed else "*", (found, fraction))
+        return Node("-", (_number(0), found)) if signs % 2 else found
 
     def _unary(self) -> Node:
+        signs = self._signs()
+        found = self._power()
+        return Node("-", (_number(0), found)) if signs % 2 else found
+
+    def _signs(self) -> int:
+        """Passes all signs and returns how many are a minus."""
         signs = 0
         while sign := self._take("-", "+"):
             signs += sign == "-"
-        found = self._power()
-        return Node("-", (_number(0), found)) if signs % 2 else found
+        return signs
 
     def _power(self) -> Node:
         base = self._postfix()
@@ -241,6 +285,8 @@ class _Reader:
         name = _ALIASES.get(name, name)
         if name == "frac" and is_command:
             return Node("/", (self._group(), self._group()))
+        if name == "binom" and is_command:
+            return _binomial(self._group(), self._group())
         if name == "sqrt" and self._take("["):
             degree = self._sum()
             self._demand("]")
@@ -249,23 +295,42 @@ class _Reader:
             return self._function(name)
         if name in _GREEK or len(name) == 1:
             return self._symbol(name)
+        prefix = None if is_command else _PREFIX.match(name)
+        if prefix is not None:  # sinx is sin x
+            self._insert(name[prefix.end() :])
+            return self._function(prefix.group())
         if not is_command and len(name) <= _MAX_PRODUCT:  # xy is x times y
-            self._tokens[self._place : self._place] = [("word", letter) for letter in name[1:]]
+            self._insert(*name[1:])
             return Node("symbol", name=name[0])
         raise MathSyntaxError(f"{name[:20]!r} is not known")
 
+    def _insert(self, *words: str) -> None:
+        if len(self._tokens) + len(words) > MAX_TOKENS:
+            raise MathSyntaxError(f"it has more than {MAX_TOKENS} parts")
+        self._tokens[self._place : self._place] = [("word", word) for word in words]
+
     def _function(self, name: str) -> Node:
-        exponent = self._group() if self._take("^", "**") else None
+        exponent = self._group(is_signed=True) if self._take("^", "**") else None
+        if exponent is not None and name in _INVERSES and _is_minus_one(exponent):
+            name, exponent = _INVERSES[name], None
         base = self._group() if name == "log" and self._take("_") else None
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             raise MathSyntaxError("it is nested too deeply")
-        has_brackets = self._peek() in ("(", "{", "|")  # sin(x)^2 is the square of the sine, sin x^2 is not
-        found = Node(name, (self._group() if has_brackets or exponent is not None else self._power(),))
+        found = Node(name, (self._argument(name),))
         self._depth -= 1
         if base is not None:
             found = Node("/", (Node("ln", found.arguments), Node("ln", (base,))))
         return found if exponent is None else Node("^", (found, exponent))
+
+    def _argument(self, name: str) -> Node:
+        """Returns what a function is applied to: what stands in brackets, else all up to a sign, as in cos 2x."""
+        if name == "sqrt" or self._peek() in ("(", "{", "|"):  # sin(x)^2 is the square of the sine, sin x^2 is not
+            return self._group() if self._peek() in ("(", "{", "|") else self._power()
+        found = self._unary()
+        while self._kind() in ("word", "command") and not _is_function(self._peek()):
+            found = Node("*", (found, self._power()))
+        return found
 
     def _symbol(self, name: str) -> Node:
         if self._take("_"):  # x_1 is a name
@@ -273,8 +338,10 @@ class _Reader:
             name += f"_{index.name or index}"
         return Node("symbol", name=name)
 
-    def _group(self) -> Node:
+    def _group(self, *, is_signed: bool = False) -> Node:
         """Returns what stands in braces or brackets, or the next digit, letter or function."""
+        if is_signed and self._take("-"):
+            return Node("-", (_number(0), self._atom()))
         kind, text = self._kind(), self._peek()
         if (
             kind == "number"
@@ -286,6 +353,21 @@ class _Reader:
             self._tokens[self._place] = (kind, text[1:])  # \frac12 is one half
             return _number(int(text[0]))
         return self._atom()
+
+
+def _is_function(text: str) -> bool:
+    name = text.removeprefix("\\")
+    return _ALIASES.get(name, name) in FUNCTIONS or _PREFIX.match(text) is not None
+
+
+def _is_minus_one(node: Node) -> bool:
+    return node == Node("-", (_number(0), _number(1)))
+
+
+def _binomial(upper: Node, lower: Node) -> Node:
+    """Returns n! / (k! (n - k)!)."""
+    others = Node("!", (Node("-", (upper, lower)),))
+    return Node("/", (Node("!", (upper,)), Node("*", (Node("!", (lower,)), others))))
 
 
 def _number(value: int) -> Node:

@@ -29,8 +29,10 @@ def multi_agent_scorer(scorers: Callable[[], Mapping[TaskType, Scorer]]) -> Scor
         """
         truth = attempt.expected if _is_truth(attempt.expected) else {"expected": attempt.expected}
         inner, required = truth.get("task_type", TaskType.QA), truth.get("agents", [])
-        if inner not in _INNER or not isinstance(required, list):
-            return Score.unknown(f"task_type is {inner!r}; allowed are {one_of(map(str, _INNER))}; agents is a list")
+        if inner not in _INNER:
+            return Score.unknown(f"the ground truth's task_type is {inner!r}; allowed are {one_of(map(str, _INNER))}")
+        if not isinstance(required, list) or not all(isinstance(agent, str) for agent in required):
+            return Score.unknown(f"the ground truth's agents are {str(required)[:80]!r}; a list of names is needed")
         if truth.get("expected") is None:
             return Score.unknown("no ground truth: the mapping has no 'expected'")
         inner = TaskType(inner)

@@ -14,6 +14,15 @@ from learnloop.rewards.tasks.text import score_qa, score_text
 from learnloop.rewards.tasks.tool_use import score_tool_use
 
 
+def result_type(attempt: Attempt) -> TaskType | None:
+    """Returns of which type the result of an attempt is: of several agents' work the one that the ground truth says."""
+    truth = attempt.expected
+    if attempt.task_type is not TaskType.MULTI_AGENT or not isinstance(truth, Mapping):
+        return attempt.task_type
+    inner = truth.get("task_type")
+    return TaskType.TOOL_USE if inner == TaskType.TOOL_USE else attempt.task_type
+
+
 def score_code(attempt: Attempt) -> Score:
     """Returns what the task's tests say of the code, run in the sandbox."""
     return _code_scorer()(attempt)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from learnloop.core.attempts import Attempt, Score
+from learnloop.rewards.tasks.answers import answer_part
 from learnloop.rewards.tasks.code_answer import fenced_blocks
 
 MAX_ROWS = 10_000
@@ -37,9 +38,14 @@ _LIMITS = {
     sqlite3.SQLITE_LIMIT_ATTACHED: 0,
     sqlite3.SQLITE_LIMIT_COLUMN: 200,
 }
-_ORDERED = re.compile(r"(?i)\border\s+by\b[^()]*$")
-_STARTS = re.compile(r"(?i)\s*(?:select|with|values)\b")
-_DIGITS = 9
+_PIECE = re.compile(r"(?is)'[^']*'|\"[^\"]*\"|--[^\n]*|/\*.*?\*/|[()]|\border\s+by\b")
+_COMMENT = re.compile(r"(?s)\s*(?:--[^\n]*(?:\n|$)|/\*.*?\*/)")
+_QUERY = r"(?:select|values|with\s+(?:recursive\s+)?[\w\"]+\s*(?:\([^()]*\)\s*)?as)\b"
+_STARTS = re.compile(rf"(?i)\s*{_QUERY}")
+_LINE_STARTS = re.compile(rf"(?im)^[ \t]*(?:[^\n:]{{0,80}}:[ \t]*)?`?(?={_QUERY})")
+_STATEMENT_ENDS = re.compile(r";[ \t;]*`?[ \t]*(?:\n|$)")
+_LANGUAGES = frozenset({"sql", "sqlite", "sqlite3", "postgresql", "postgres", "mysql"})
+_DIGITS = 12
 
 
 class _Result(NamedTuple):
@@ -54,9 +60,9 @@ def score_sql(attempt: Attempt) -> Score:
 
     The ground truth is a mapping: ``query``, and ``setup``: a script that makes the tables and rows, or a list of such,
     on each of which both queries must agree. Rows are compared as a multiset, in their order where ``query`` ends with
-    ORDER BY (or by ``ordered``); names of columns do not count. Each query may only read, has two seconds, and runs in
-    a fresh database in memory. A query that reads no table, where the ground truth does, only repeats a result and is
-    wrong.
+    ORDER BY (or by ``ordered``); names of columns do not count. Each query may only read, has two seconds of computing,
+    and runs in a fresh database in memory. A query that reads no table, where the ground truth does, only repeats a
+    result and is wrong.
     """
     truth = attempt.expected
     if not isinstance(truth, Mapping) or not isinstance(truth.get("query"), str):
@@ -68,7 +74,9 @@ def score_sql(attempt: Attempt) -> Score:
     query = _query_of(attempt.output or "")
     if query is None:
         return Score.of(0.0, "the answer has no query")
-    is_ordered = bool(truth.get("ordered", _ORDERED.search(truth["query"])))
+    is_ordered = truth.get("ordered", _has_order(truth["query"]))
+    if not isinstance(is_ordered, bool):
+        return Score.unknown(f"the ground truth's 'ordered' is {is_ordered!r}; true or false is needed")
     for setup in setups:
         found = _compared(setup, query, truth["query"], is_ordered)
         if found is not None:
@@ -93,18 +101,45 @@ def _compared(setup: str, query: str, truth: str, is_ordered: bool) -> Score | N
 
 
 def _query_of(output: str) -> str | None:
-    """Returns the query of an answer: its last block of SQL, or the whole of it."""
-    blocks = [content for language, content in fenced_blocks(output) if language in ("sql", "sqlite", "")]
-    query = (blocks[-1] if blocks else output).strip()
-    if not query or len(query) > MAX_QUERY_CHARS or not _STARTS.match(_without_comment(query)):
+    """Returns the query of an answer: its last block of SQL, or the text from the first line that begins a query."""
+    text = answer_part(output)
+    blocks = fenced_blocks(text)
+    named = [content for language, content in blocks if language in _LANGUAGES]
+    unnamed = [content for language, content in blocks if not language and _is_query(content)]
+    query = _found((named or unnamed or ["" if blocks else text])[-1])
+    return query if query and len(query) <= MAX_QUERY_CHARS else None
+
+
+def _found(text: str) -> str | None:
+    """Returns a query without what stands around it; what has another query after its end is returned as a whole."""
+    begin = 0 if _is_query(text) else None
+    if begin is None:
+        line = _LINE_STARTS.search(text)
+        begin = None if line is None else line.end()
+    if begin is None:
         return None
-    return query
+    end = _STATEMENT_ENDS.search(text, begin)
+    if end is not None and not _LINE_STARTS.search(text, end.end()):
+        text = text[: end.start()]
+    return text[begin:].strip().strip("`")
 
 
-def _without_comment(query: str) -> str:
-    while query.startswith("--"):
-        query = query.partition("\n")[2].lstrip()
-    return query
+def _is_query(text: str) -> bool:
+    place = 0
+    while comment := _COMMENT.match(text, place):
+        place = comment.end()
+    return _STARTS.match(text, place) is not None
+
+
+def _has_order(query: str) -> bool:
+    """Returns whether a query has an ORDER BY that is not within brackets, where it would order a part of it only."""
+    depth = 0
+    for piece in _PIECE.finditer(query):
+        text = piece.group()
+        depth += (text == "(") - (text == ")")
+        if depth == 0 and text[0] in "oO":
+            return True
+    return False
 
 
 def _run(setup: str, query: str) -> _Result:
@@ -140,15 +175,15 @@ def _fetched(connection: sqlite3.Connection, query: str, watch: _Watch, tables: 
 
 
 class _Watch:
-    """Says when a query has had its time or memory."""
+    """Says when a query has had its time or memory; the time is this thread's own, whatever others do meanwhile."""
 
     def __init__(self) -> None:
-        self._deadline = time.monotonic() + _SECONDS
+        self._deadline = time.thread_time() + _SECONDS
         self._process = psutil.Process()
         self._limit = self._process.memory_info().rss + _MAX_MEMORY_BYTES
 
     def is_over(self) -> bool:
-        return time.monotonic() > self._deadline or self._process.memory_info().rss > self._limit
+        return time.thread_time() > self._deadline or self._process.memory_info().rss > self._limit
 
 
 def _reader(tables: set[str]) -> Any:
@@ -174,6 +209,6 @@ def _comparable(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _rounded(value: Any) -> Any:
     """Returns a value so that 2 and 2.0 are the same, and sums in another order too; None is NULL."""
-    if isinstance(value, float) and math.isfinite(value):
+    if isinstance(value, float) and math.isfinite(value) and not value.is_integer():
         return float(f"{value:.{_DIGITS}g}")
     return value

@@ -31,6 +31,7 @@ def score_qa(attempt: Attempt) -> Score:
     """Returns 1 for an answer that is one of the accepted ones but for case, punctuation and articles, else 0.
 
     With ``"match": "f1"`` the share of common words. ``details`` has both. The answer is what ``score_text`` says.
+    "In Paris" answers where Paris is accepted.
     Source: Rajpurkar et al. 2016, SQuAD, section 6.1 (exact match, F1; the best of the accepted answers).
     """
     return _score(attempt, "normalized")
@@ -102,8 +103,15 @@ def _is_exact(answer: str, truth: str) -> bool:
 
 
 def _is_normalized(answer: str, truth: str) -> bool:
-    found = normalized(answer)
-    return found == normalized(truth) and bool(found)
+    found, wanted = normalized(answer), normalized(truth)
+    if not wanted:  # nothing but marks
+        return answer.strip() == truth
+    first, _, rest = found.partition(" ")
+    return found == wanted or (first in _PLACING and rest == wanted)
+
+
+_PLACING = frozenset({"in", "on", "at"})
+"""Words that answer "where" and "when" together with what follows."""
 
 
 def _contained(answer: str, truth: str) -> float:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import msgspec
 
 from learnloop.core.attempts import Attempt, Score, ToolCall
-from learnloop.rewards.json_shapes import same_json
+from learnloop.rewards.json_shapes import json_key
 from learnloop.rewards.tool_success import has_succeeded
 
 _MAX_CALLS = 1_000
@@ -48,41 +49,47 @@ def _read(expected: Any) -> tuple[list[Mapping[str, Any]], bool] | None:
     return (expected, is_ordered) if fine else None
 
 
-def _is_match(call: ToolCall, wanted: Mapping[str, Any]) -> bool:
-    if call.name != wanted["name"]:
-        return False
-    return "arguments" not in wanted or same_json(_arguments(call.arguments), wanted["arguments"])
+def _key(name: str, given: Any) -> Hashable:
+    """Returns what two calls have in common just where name and arguments are the same.
 
-
-def _arguments(given: Any) -> Any:
-    """Returns arguments as a value: some record them as the text of a JSON object."""
-    if not isinstance(given, str):
-        return {} if given is None else given
+    Some record arguments as the text of a JSON object, and none as nothing or as an empty text.
+    """
+    if given is None or given == "":
+        given = {}
     try:
-        return msgspec.json.decode(given)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return given
+        if isinstance(given, str):
+            given = msgspec.json.decode(given)
+        return name, json_key(given)
+    except (ValueError, RecursionError):  # of msgspec, too
+        return name, "text", given if isinstance(given, str) else id(given)
 
 
 def _matched(calls: list[ToolCall], expected: list[Mapping[str, Any]]) -> int:
-    """Returns how many can be paired; a call that names its arguments is looked for before one that takes any."""
-    left = list(calls)
-    matched = 0
-    for wanted in sorted(expected, key=lambda each: "arguments" not in each):
-        place = next((number for number, call in enumerate(left) if _is_match(call, wanted)), None)
-        if place is not None:
-            del left[place]
-            matched += 1
-    return matched
+    """Returns how many can be paired; those that name their arguments are paired before those that take any."""
+    exact = Counter(_key(each["name"], each["arguments"]) for each in expected if "arguments" in each)
+    any_arguments = Counter(each["name"] for each in expected if "arguments" not in each)
+    left: Counter[str] = Counter()
+    for call in calls:
+        key = _key(call.name, call.arguments)
+        if exact[key] > 0:
+            exact[key] -= 1
+        else:
+            left[call.name] += 1
+    num_exact = sum("arguments" in each for each in expected) - exact.total()
+    return num_exact + (left & any_arguments).total()
 
 
 def _matched_in_order(calls: list[ToolCall], expected: list[Mapping[str, Any]]) -> int:
     """Returns the length of the longest common subsequence."""
-    row = [0] * (len(expected) + 1)
+    wanted = [_key(each["name"], each["arguments"]) if "arguments" in each else each["name"] for each in expected]
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(wanted))}
+    sought = [numbers[key] for key in wanted]
+    row = [0] * (len(sought) + 1)
     for call in calls:
+        fitting = (numbers.get(call.name), numbers.get(_key(call.name, call.arguments)))
         before = 0
-        for number, wanted in enumerate(expected, start=1):
-            above = row[number]
-            row[number] = before + 1 if _is_match(call, wanted) else max(above, row[number - 1])
+        for place, number in enumerate(sought, start=1):
+            above = row[place]
+            row[place] = before + 1 if number in fitting else max(above, row[place - 1])
             before = above
     return row[-1]

@@ -61,6 +61,7 @@ def _make_reward_history() -> None:
         ["completion_id"],
         ["episode_id"],
         ["task_id", "agent_id"],
+        ["task_id", "reward_share_id"],
         ["agent_id", "reward_share_id"],
         ["span_id"],
     ):
