@@ -23,7 +23,9 @@ def labels() -> None:
 @json_option
 @click.pass_context
 def ask(ctx: click.Context, number: int, agent: str | None, seed: int, as_json: bool) -> None:
-    """Put the NUMBER episodes into the queue whose labels would teach most, with suggestions.
+    """Ask about NUMBER episodes that teach most.
+
+    They are put into the queue, with what a learned reward takes them to be worth, where there is one.
 
     \b
     Examples:
@@ -47,7 +49,9 @@ def ask(ctx: click.Context, number: int, agent: str | None, seed: int, as_json: 
 @json_option
 @click.pass_context
 def list_(ctx: click.Context, limit: int, after: str | None, as_json: bool) -> None:
-    """List the open requests, the most useful first, with what was asked and answered.
+    """List the open requests, the best first.
+
+    With each: what was asked and answered in its episode, and the suggestion.
 
     \b
     Examples:
@@ -89,7 +93,9 @@ def _short(text: str | None, limit: int = 300) -> str:
 def answer(
     ctx: click.Context, request_id: str, value: str | None, accept: bool, note: str | None, author: str, as_json: bool
 ) -> None:
-    """Answer the request REQUEST_ID: good, bad (up, down) or a number from 0 to 1.
+    """Answer a request: good, bad, or 0 to 1.
+
+    up and down are other words for good and bad.
 
     Of two people who answer one request, the second is told so (exit 5).
 
@@ -119,7 +125,7 @@ def answer(
 @json_option
 @click.pass_context
 def skip(ctx: click.Context, request_id: str, author: str, as_json: bool) -> None:
-    """Close the request REQUEST_ID without an answer.
+    """Close a request without an answer.
 
     \b
     Examples:
@@ -139,7 +145,9 @@ def skip(ctx: click.Context, request_id: str, author: str, as_json: bool) -> Non
 @json_option
 @click.pass_context
 def learn(ctx: click.Context, seed: int, as_json: bool) -> None:
-    """Learn a reward from all labels and judge it on held-out tasks; exit 7 if it is no better than chance.
+    """Learn a reward from all labels.
+
+    It is judged on held-out tasks; exits with 7 if it is no better than chance.
 
     It is used where learnloop.toml says rewards.learned = "newest" and gives "learned" a weight, beside others.
 

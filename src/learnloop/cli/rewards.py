@@ -53,7 +53,9 @@ def calculate(
     as_json: bool,
     **which: Any,
 ) -> None:
-    """Score episodes, share each reward out over their steps and agents, and store both.
+    """Score episodes and share the rewards out.
+
+    Each reward is shared out over the steps and agents of its run; both are stored.
 
     What cannot be scored is stored as unknown, with the reason; it is never 0. Scoring again replaces the reward; the
     history keeps both. Of a run that has not ended nothing is stored.
@@ -128,7 +130,9 @@ def _parts(scored: Any) -> str:
 @json_option
 @click.pass_context
 def history(ctx: click.Context, /, limit: int, after: str | None, totals: bool, as_json: bool, **which: Any) -> None:
-    """List who was credited with how much of which reward, newest first: raw, shaped and credited.
+    """List who was credited with how much.
+
+    The newest first: what the run was worth (raw), what was shared out (shaped), and this share of it (credited).
 
     \b
     Examples:
@@ -175,7 +179,9 @@ def history(ctx: click.Context, /, limit: int, after: str | None, totals: bool, 
 @json_option
 @click.pass_context
 def components(ctx: click.Context, as_json: bool) -> None:
-    """List the reward functions and the weights in force here.
+    """List the reward functions and their weights.
+
+    Those with a weight are in force here.
 
     \b
     Examples:
@@ -206,7 +212,7 @@ def components(ctx: click.Context, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def test(ctx: click.Context, file: Path, weights: tuple[str, ...], as_json: bool) -> None:
-    """Score the attempts of FILE and hold them against what they should be worth; exit 7 where they are not.
+    """Score the attempts of FILE; exit 7 if wrong.
 
     A line is {"attempt": {"output": ..., "expected": ..., "task_type": ...}, "want": 1.0}; "want" may be null (not
     known) or missing. Each attempt is scored once more with an empty answer: one that would earn more fails the test.
@@ -245,7 +251,9 @@ def _said(tried: Any) -> str:
 @json_option
 @click.pass_context
 def calibrate(ctx: click.Context, component: str, min_kappa: float, seed: int, as_json: bool) -> None:
-    """Hold the stored scores of COMPONENT against the labels of people; exit 7 where they disagree.
+    """Hold the scores of COMPONENT against labels.
+
+    Exits with 7 unless the stored scores surely agree with what people said.
 
     \b
     Examples:
@@ -279,7 +287,7 @@ def calibrate(ctx: click.Context, component: str, min_kappa: float, seed: int, a
 @json_option
 @click.pass_context
 def audit(ctx: click.Context, regrade: float, seed: int, tasks: Path | None, as_json: bool) -> None:
-    """Check that the shares of every reward add up to it; exit 7 if some do not.
+    """Check that all shares add up; exit 7 if not.
 
     With --regrade a random share of the stored rewards is worked out once more; more than 2 % that differ fail.
 
