@@ -109,15 +109,17 @@ def test_a_backup_keeps_keys_and_an_older_one_has_none(tmp_path: Path) -> None:
 
 
 def _as_first_revision(source: Path, target: Path) -> None:
+    later = ("tables/api_keys.jsonl", "tables/label_requests.jsonl")
     with tarfile.open(source) as old, tarfile.open(target, "w") as new:
         for member in old:
             data = (old.extractfile(member) or io.BytesIO()).read()
-            if member.name == "tables/api_keys.jsonl":
+            if member.name in later:
                 continue
             if member.name == "manifest.json":
                 manifest = json.loads(data)
                 manifest["revision"] = "0001"
-                del manifest["parts"]["tables/api_keys.jsonl"]
+                for name in later:
+                    del manifest["parts"][name]
                 data = json.dumps(manifest).encode()
             member.size = len(data)
             new.addfile(member, io.BytesIO(data))

@@ -7,11 +7,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from learnloop.sandbox import Sandbox
-from tests.sandbox.running import traces
+from tests.sandbox.running import left_processes, note_processes, traces
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +23,7 @@ def sandbox() -> Sandbox:
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     """After each test: no process, control group, mount, descriptor or temporary file that was not there before."""
+    note_processes()
     descriptors = set(os.listdir("/proc/self/fd"))
     mounts = Path("/proc/self/mounts").read_text()
     temporary = set(os.listdir("/tmp"))
@@ -36,4 +36,4 @@ def nothing_is_left() -> Iterator[None]:
     assert not [name for name in set(os.listdir("/tmp")) - temporary if name.startswith("learnloop")]
     extra = set(os.listdir("/proc/self/fd")) - descriptors
     assert len(extra) <= 2, "the listing itself, and the pipe of the caretaker, which stays"
-    assert {each.name() for each in psutil.Process().children()} <= {"sh"}, "the caretaker"
+    assert set(left_processes()) <= {"sh"}, "the caretaker"

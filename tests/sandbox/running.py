@@ -29,11 +29,26 @@ def said(sandbox: Sandbox, code: str, *arguments: str, **more: Any) -> str:
     return outcome.stdout.decode().strip()
 
 
+KNOWN: set[psutil.Process] = set()
+"""The processes below this one that were there before a test: servers and the like of other tests."""
+
+
+def note_processes() -> None:
+    """Takes the processes that are there now for those of others."""
+    KNOWN.clear()
+    KNOWN.update(psutil.Process().children(recursive=True))
+
+
+def left_processes() -> list[str]:
+    """Returns the names of the processes below this one that are new."""
+    children = set(psutil.Process().children(recursive=True)) - KNOWN
+    return [each.info["name"] for each in psutil.process_iter(["pid", "name"]) if each in children]
+
+
 def traces() -> list[str]:
     """Returns the processes and control groups that sandboxes of this process left."""
-    children = psutil.Process().children(recursive=True)
-    names = [each.info["name"] for each in psutil.process_iter(["pid", "name"]) if each in children]
-    return [*groups(os.getpid()), *(name for name in names if name in ("bwrap", "setpriv", "python", "python3"))]
+    names = ("bwrap", "setpriv", "python", "python3")
+    return [*groups(os.getpid()), *(name for name in left_processes() if name in names)]
 
 
 def groups(owner: int) -> list[str]:
