@@ -10,7 +10,7 @@ import pytest
 from learnloop.core.attempts import Attempt, TaskType
 from learnloop.core.errors import FormatError
 from learnloop.core.records import Episode, EpisodeStatus, Record, SpanStatus, Task
-from learnloop.loop import Settings, Workspace
+from learnloop.loop import Loop, Settings, Workspace, find_settings
 from learnloop.loop.attempts import TaskTruth, attempt_of
 from tests.loop.recorded_runs import T0, answered, episode, said, span
 
@@ -105,6 +105,25 @@ def test_without_models_it_is_what_the_outermost_span_gave_back(workspace: Works
     found = read(workspace, [episode("e"), *spans])
     assert found.output == '{"sum":3}'
     assert [each.name for each in found.tool_calls] == ["add"]
+
+
+def test_what_loop_records_of_a_function_is_the_answer(tmp_path: Path) -> None:
+    """An episode of ``Loop`` has a span of its own around all others, which has no output."""
+    with Loop("solver", home=tmp_path / "home") as loop:
+
+        @loop.agent
+        def solve(question: str) -> str:
+            return look_up(question)
+
+        @loop.tool
+        def look_up(question: str) -> str:
+            return "Paris"
+
+        with loop.episode(task="capital"):
+            solve("Capital of France?")
+    with Workspace(find_settings(tmp_path / "home")) as opened:
+        (stored,) = opened.store.select(Episode)
+        assert attempt_of(opened, stored).output == "Paris"
 
 
 def test_documents_come_from_retrieval_unless_the_task_names_them(workspace: Workspace) -> None:

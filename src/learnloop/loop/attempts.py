@@ -10,10 +10,13 @@ import msgspec
 from learnloop.core.attempts import Attempt, AttemptStep, TaskType
 from learnloop.core.errors import FormatError, one_of
 from learnloop.core.records import Episode, EpisodeStatus, Json, Span, Task
+from learnloop.loop.tracing import span_tree
 from learnloop.loop.workspace import Workspace
 from learnloop.traces.messages import as_text, messages_of, text_of
-from learnloop.traces.steps import MODEL_OPERATIONS, TOOL_OPERATION, Step, in_time_order, steps_of
+from learnloop.traces.steps import MODEL_OPERATIONS, Step, in_time_order, steps_of
 
+_ANSWERING = frozenset({"invoke_agent", "invoke_workflow", "custom"})
+"""Operations whose output can be a run's answer."""
 _TASK_FIELDS = ("task_type", "expected", "prompt")
 """What the metadata of a task, or else of an episode, may say of it."""
 
@@ -119,17 +122,21 @@ def _prompt(steps: Sequence[Step]) -> str | None:
 
 
 def _final_output(steps: Sequence[Step], spans: Sequence[Span]) -> str | None:
-    """Returns the last answer of a model that asks for no tool, else what the outermost span gave back."""
+    """Returns the last answer of a model that asks for no tool, else what the outermost span with an output gave back.
+
+    Of several that lie equally deep it is the last one.
+    """
     for step in reversed(steps):
         if step.output is not None and step.error is None and not step.tool_calls:
             return text_of(step.output)
-    known = {span.span_id for span in spans}
-    roots = [span for span in spans if span.parent_id not in known and span.operation != TOOL_OPERATION]
-    given = [span.attributes["output"] for span in roots if span.attributes.get("output") is not None]
+    depths = [(depth, span) for depth, span in span_tree(spans) if span.operation in _ANSWERING]
+    given = [(depth, span.attributes["output"]) for depth, span in depths if span.attributes.get("output") is not None]
     if not given:
         return None
-    said = messages_of(given[-1]) if isinstance(given[-1], list) else []
-    return text_of(said[-1]) if said else as_text(given[-1])
+    top = min(depth for depth, _ in given)
+    answer = [output for depth, output in given if depth == top][-1]
+    said = messages_of(answer) if isinstance(answer, list) else []
+    return text_of(said[-1]) if said else as_text(answer)
 
 
 def _documents(told: Any, spans: Iterable[Span]) -> list[str]:
