@@ -75,3 +75,13 @@ def test_a_part_that_is_given_again_replaces() -> None:
         parts.take(reward("r", value, decision_id="d"))
     parts.take(reward("s", 0.5, decision_id="d", name="m"))
     assert reward_total(parts) == 0.75
+
+
+def test_a_total_stands_for_all_parts() -> None:
+    parts = RewardParts({}, {})
+    parts.take(reward("r", 1.0, episode_id="e"))
+    parts.take(reward("t", 0.25, episode_id="e", name="total"))
+    parts.take(reward("l", 1.0, episode_id="e", name="label"))
+    assert reward_total(parts) == 0.25
+    parts.take(reward("u", None, episode_id="e", name="total"))
+    assert reward_total(parts) == 0.25

@@ -11,7 +11,7 @@ import pytest
 
 from learnloop.core.attempts import Attempt, AttemptStep, Score
 from learnloop.core.errors import FormatError, NotFoundError, UsageError
-from learnloop.core.records import Episode, EpisodeStatus, Reward, RewardShare
+from learnloop.core.records import TOTAL, Episode, EpisodeStatus, Reward, RewardShare
 from learnloop.loop import Settings, Workspace
 from learnloop.loop.attempts import TaskTruth
 from learnloop.loop.labelling import label
@@ -28,10 +28,11 @@ from learnloop.loop.scoring import (
     try_examples,
 )
 from learnloop.loop.tracing import list_episodes
-from learnloop.rewards.engine import REWARD, RewardEngine
+from learnloop.rewards.engine import RewardEngine
 from learnloop.rewards.function import reward_function
 from learnloop.rewards.ledger import RewardLedger
-from tests.loop.recorded_runs import answered
+from learnloop.traces.groups import count_groups
+from tests.loop.recorded_runs import T0, answered
 
 
 @reward_function("half", needs=("output",))
@@ -99,7 +100,7 @@ def test_an_episode_gets_its_reward_and_its_parts_as_metrics(workspace: Workspac
     process = RewardProcess(workspace, engine=engine(half=1.0, correctness=3.0))
     (found,) = score_episodes(workspace, EpisodeChoice(episodes=["e"]), process)
     assert found.scored.total == pytest.approx((0.5 + 3.0) / 4.0)
-    assert rewards_of(workspace, "e") == {"reward": (0.875, 1.0), "half": (0.5, 0.0), "correctness": (1.0, 0.0)}
+    assert rewards_of(workspace, "e") == {"total": (0.875, 1.0), "half": (0.5, 0.0), "correctness": (1.0, 0.0)}
     assert shown_reward(workspace, "e") == 0.875
     (share,) = RewardLedger(workspace.store).newest("e")
     assert (share.agent_id, share.span_id, share.raw_reward, share.credit_assigned) == ("solver", "e-1", 0.875, 0.875)
@@ -111,11 +112,11 @@ def test_what_cannot_be_scored_is_unknown_and_shared_with_nobody(workspace: Work
     process = RewardProcess(workspace, engine=engine(half=1.0, silent=1.0))
     (found,) = score_episodes(workspace, EpisodeChoice(agent="solver"), process)
     assert found.scored.total is None
-    assert rewards_of(workspace, "e") == {"reward": (None, 1.0), "half": (0.5, 0.0), "silent": (None, 0.0)}
+    assert rewards_of(workspace, "e") == {"total": (None, 1.0), "half": (0.5, 0.0), "silent": (None, 0.0)}
     assert shown_reward(workspace, "e") is None
     assert list(workspace.store.iterate(RewardShare)) == []
     reasons = {each.name: each.reason for each in workspace.store.iterate(Reward)}
-    assert "nobody knows" in str(reasons["reward"])
+    assert "nobody knows" in str(reasons["total"])
 
 
 def test_scoring_again_replaces_the_reward_and_keeps_the_history(workspace: Workspace) -> None:
@@ -274,7 +275,7 @@ def test_rewards_are_worked_out_again(workspace: Workspace) -> None:
     assert len(again) == 20
     assert all(each.agrees for each in again)
     stored = workspace.store.get(Episode, "e3")
-    forged = next(each for each in workspace.store.iterate(Reward, where={"episode_id": "e3", "name": REWARD}))
+    forged = next(each for each in workspace.store.iterate(Reward, where={"episode_id": "e3", "name": TOTAL}))
     later = msgspec.structs.replace(forged, reward_id=f"{forged.reward_id}x", value=0.25)
     workspace.store.write([later])
     wrong = [each for each in regrade(workspace, process, 1.0) if not each.agrees]
@@ -304,7 +305,7 @@ def test_one_that_cannot_be_read_or_shaped_does_not_stop_the_others(workspace: W
     assert [each.total for each in found.values()] == [None, None, 1.0]
     assert "'poetry'" in str(found["e1"].reason)
     assert "milestones are None" in str(found["e2"].reason)
-    assert rewards_of(workspace, "e2") == {"reward": (None, 1.0)}
+    assert rewards_of(workspace, "e2") == {"total": (None, 1.0)}
     assert [each.agrees for each in regrade(workspace, process, 1.0)][::2] == [True, True]
 
 
@@ -350,10 +351,13 @@ def test_what_has_no_weight_is_not_loaded(workspace: Workspace) -> None:
             RewardProcess(workspace, weighed)
 
 
-def test_parts_that_others_gave_are_told(workspace: Workspace) -> None:
-    """They are added to the total, as all parts of a reward are: nobody should wonder at a 2."""
-    workspace.store.write(answered("e", "q", "Paris", "t", metadata=QA))
-    label(workspace, "e", "good")
-    (found,) = score_episodes(workspace, EpisodeChoice(), RewardProcess(workspace, CORRECT))
-    assert (found.scored.total, found.other_parts) == (1.0, ["label"])
-    assert shown_reward(workspace, "e") == 2.0
+def test_the_total_stands_for_all_parts(workspace: Workspace) -> None:
+    """Whoever else gave a part, before or after: nothing is counted twice, in lists, in groups and for learners."""
+    for number, answer in enumerate(("Paris", "Rome")):
+        workspace.store.write(answered(f"e{number}", "q", answer, "t", metadata=QA))
+        label(workspace, f"e{number}", "good")
+    list(score_episodes(workspace, EpisodeChoice(), RewardProcess(workspace, CORRECT)))
+    match = Reward(reward_id="m", episode_id="e1", name="match", value=1.0, source="inspect", created_at=T0)
+    workspace.store.write([match])
+    assert (shown_reward(workspace, "e0"), shown_reward(workspace, "e1")) == (1.0, 0.0)
+    assert count_groups(workspace.store).num_mixed == 1

@@ -37,7 +37,7 @@ def test_the_total_is_the_weighted_mean_of_what_applies(parts: list[tuple[Any, f
     scored = engine_of([value for value, _ in parts], [weight for _, weight in parts]).score(ATTEMPT)
     applying = [(value, weight) for value, weight in parts if value != "not applicable"]
     rows = scored.rewards("e")
-    assert [(row.name, row.value, row.weight) for row in rows[:1]] == [("reward", scored.total, 1.0)]
+    assert [(row.name, row.value, row.weight) for row in rows[:1]] == [("total", scored.total, 1.0)]
     assert {row.weight for row in rows[1:]} <= {0.0}  # a sum of parts is never taken for the total
     if not applying or any(value is None for value, _ in applying):
         assert scored.total is None
@@ -53,7 +53,7 @@ def test_an_unknown_part_makes_the_total_unknown() -> None:
     scored = engine_of([1.0, None, "not applicable"], [1, 1, 1]).score(ATTEMPT)
     assert (scored.total, scored.reason) == (None, "f1: why")
     rows = {row.name: (row.value, row.weight, row.reason) for row in scored.rewards("e")}
-    assert rows == {"reward": (None, 1.0, "f1: why"), "f0": (1.0, 0.0, None), "f1": (None, 0.0, "why")}
+    assert rows == {"total": (None, 1.0, "f1: why"), "f0": (1.0, 0.0, None), "f1": (None, 0.0, "why")}
 
 
 def test_how_alone_is_no_reward() -> None:
@@ -133,8 +133,8 @@ def test_an_error_of_one_does_not_stop_the_others() -> None:
 
 
 def test_no_function_has_the_name_of_the_total() -> None:
-    with pytest.raises(UsageError, match="'reward'"):
-        RewardEngine({"reward": 1.0}, {"reward": lambda attempt: 1.0})
+    with pytest.raises(UsageError, match="'total'"):
+        RewardEngine({"total": 1.0}, {"total": lambda attempt: 1.0})
 
 
 def test_each_function_has_its_own_deadline() -> None:

@@ -48,7 +48,7 @@ def test_the_reward_of_a_stored_episode(server: Running) -> None:
     result = {**QA, "output": "Paris", "agents": ["solver"], "episode_id": "e", "completed": True}
     assert server.ask("POST", "/v1/rewards/calculate", body(result=result)).status == 200
     shown = server.ask("GET", "/v1/episodes/e").json()
-    assert {each["name"]: each["value"] for each in shown["rewards"]}["reward"] == 1.0
+    assert {each["name"]: each["value"] for each in shown["rewards"]}["total"] == 1.0
     assert len(server.ask("GET", "/v1/rewards/history?episode_id=e").json()["data"]) == 1
 
 

@@ -412,6 +412,15 @@ def test_a_part_that_is_given_again_replaces_the_old_one(tmp_path: Path) -> None
     assert rewards_of(tmp_path, reward(1.0, "e"), reward(0.25, "e"), reward(None, "e")) == [0.0, 0.25]
 
 
+def test_a_total_stands_for_all_parts_of_what_it_is_for(tmp_path: Path) -> None:
+    total, label = reward(0.25, "e", "total"), reward(1.0, "e", "label")
+    assert rewards_of(tmp_path, total, label, reward(None, "e", "match")) == [0.0, 0.25]
+    own = [reward(0.5, "e", decision_id="d0"), reward(-0.5, "e", "total", decision_id="d1")]
+    assert rewards_of(tmp_path, *own, reward(9.0, "e", decision_id="d1"), total, label) == [0.5, -0.25]
+    with pytest.raises(UsageError, match="could not be computed"):
+        rewards_of(tmp_path, reward(None, "e", "total"), label)
+
+
 @pytest.mark.parametrize(
     ("rewards", "reason"),
     [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,18 +75,12 @@ def calculate(
     shown = _as_json if as_json else _as_row  # all that is kept of each: there may be many
     rows: list[Any] = []
     known: list[float] = []
-    others: Counter[str] = Counter()
     with progress("scoring", count_episodes(workspace, choice)) as advance:
         for each in score_episodes(workspace, choice, process, _truths(tasks), dry_run=dry_run):
             rows.append(shown(each))
             known += [] if each.scored.total is None else [each.scored.total]
-            others.update(each.other_parts)
             advance(1)
     _print_scored(rows, known, dry_run, as_json)
-    for name, number in others.items():
-        say(
-            f"note: {number:,} have the part {name!r} of another source too, which is added to their reward", error=True
-        )
 
 
 def _as_row(each: ScoredEpisode) -> tuple[object, ...]:
@@ -258,7 +251,7 @@ def calibrate(ctx: click.Context, component: str, min_kappa: float, seed: int, a
     \b
     Examples:
       learnloop rewards calibrate judge
-      learnloop rewards calibrate reward --min-kappa 0.4 --json
+      learnloop rewards calibrate total --min-kappa 0.4 --json
     """
     from learnloop.core.errors import CheckFailedError
     from learnloop.loop.scoring import calibrate as hold_against_labels

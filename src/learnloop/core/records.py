@@ -22,6 +22,10 @@ MAX_REWARD = 1e100
 """The largest value x weight that can be learned from: sums, squares and differences of such stay finite."""
 
 
+TOTAL = "total"
+"""The name of the part of a reward that is the whole of it: where it is known, other parts beside it are metrics."""
+
+
 class EpisodeStatus(StrEnum):
     """Where an episode stands."""
 
@@ -184,7 +188,7 @@ class Reward(Record, frozen=True, kw_only=True):
     """The decision that it is for; None: for the episode as a whole."""
     span_id: str | None = None
     name: str
-    """The component; the parts of one total have different names."""
+    """The component; the parts of one total have different names. ``total`` stands for all of them."""
     value: float | None
     """None: could not be computed; it is not learned from and never read as 0."""
     weight: float = 1.0

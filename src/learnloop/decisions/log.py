@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sqlalchemy import select
 
 from learnloop.core.protocols import Sample
-from learnloop.core.records import Decision, Reward
+from learnloop.core.records import TOTAL, Decision, Reward
 from learnloop.store import Store, schema
 from learnloop.store.mapping import record_columns, to_record
 
@@ -29,8 +29,13 @@ class RewardParts(NamedTuple):
 
 
 def reward_total(parts: RewardParts) -> float | None:
-    """Returns what a decision earned: the sum of its own parts, else of its episode's, else None (not known)."""
+    """Returns what a decision earned by its own parts, else by its episode's, else None (not known).
+
+    It is the part ``total`` where there is one, else the sum of all parts.
+    """
     chosen = parts.own or parts.episode
+    if TOTAL in chosen:
+        return chosen[TOTAL]
     return sum(chosen.values()) if chosen else None
 
 

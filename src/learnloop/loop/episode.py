@@ -33,7 +33,9 @@ class OpenEpisode(ActiveEpisode):
     def reward(
         self, *, weights: Mapping[str, float] | None = None, reason: str | None = None, **values: float | None
     ) -> None:
-        """Says what the episode was worth, in one or more named parts; what is learned is their weighted sum.
+        """Says what the episode was worth, in one or more named parts.
+
+        What is learned is their weighted sum, or the part ``total`` alone where there is one.
 
         Each decision of the episode that has no reward of its own learns from it. A part that is given again replaces
         the old one. ``None`` means "could not be computed": it is recorded and not learned from. It may be called

@@ -81,7 +81,7 @@ class RewardProcess:
     def process_task_completion(self, attempt: Attempt, *, value: CoalitionValue | None = None) -> TaskCompletion:
         """Scores an attempt, shapes the reward, shares it out, and stores all of it in one transaction.
 
-        Stored are the shares and, where the attempt names its episode, that one's ``reward`` and each part as a metric
+        Stored are the shares and, where the attempt names its episode, that one's ``total`` and each part as a metric
         of weight 0. Processing it again replaces the reward; the ledger keeps both. Where the reward is not known, that
         is stored with the reason and nothing is shared out. Events: ``reward.recorded`` and ``reward.shared``.
 

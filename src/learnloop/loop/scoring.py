@@ -13,7 +13,7 @@ from sqlalchemy import select
 from learnloop.core.attempts import Attempt
 from learnloop.core.errors import FormatError, MissingExtraError, NotFoundError, UsageError
 from learnloop.core.extensions import POINTS
-from learnloop.core.records import Episode, EpisodeStatus, Reward
+from learnloop.core.records import TOTAL, Episode, EpisodeStatus, Reward
 from learnloop.loop.attempts import TaskTruth, Truths, attempt_of
 from learnloop.loop.histories import as_of
 from learnloop.loop.reward_settings import make_engine
@@ -21,7 +21,7 @@ from learnloop.loop.rewarding import RewardProcess
 from learnloop.loop.tracing import own_reward, resolve_episode
 from learnloop.loop.workspace import Workspace
 from learnloop.rewards.agreement import CalibrationReport, Judgement, calibration_report
-from learnloop.rewards.engine import REWARD, SOURCE, RewardEngine, Scored
+from learnloop.rewards.engine import SOURCE, RewardEngine, Scored
 from learnloop.rewards.function import RewardFunction
 from learnloop.rewards.functions import BUILT_IN
 from learnloop.rewards.label_queue import SOURCE as LABEL
@@ -52,8 +52,6 @@ class ScoredEpisode(msgspec.Struct, frozen=True, kw_only=True):
     episode_id: str
     task_id: str | None
     scored: Scored
-    other_parts: list[str] = []
-    """Parts of the episode's reward that others gave, by name: they count beside this total, and are added to it."""
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -183,20 +181,7 @@ def score_episodes(
             scored = _unknown("the run has not ended yet")
         else:
             scored = _score_one(workspace, episode, process, truths, dry_run)
-        yield ScoredEpisode(
-            episode_id=episode.episode_id,
-            task_id=episode.task_id,
-            scored=scored,
-            other_parts=_other_parts(workspace, episode.episode_id),
-        )
-
-
-def _other_parts(workspace: Workspace, episode_id: str) -> list[str]:
-    table = schema.rewards.c
-    is_own = (table.episode_id == episode_id) & table.span_id.is_(None) & table.decision_id.is_(None)
-    counts = table.value.is_not(None) & (table.weight != 0) & (table.name != REWARD)
-    query = select(table.name).where(is_own, counts).distinct().order_by(table.name)
-    return workspace.store.read(lambda connection: list(connection.execute(query).scalars()))
+        yield ScoredEpisode(episode_id=episode.episode_id, task_id=episode.task_id, scored=scored)
 
 
 def _score_one(
@@ -264,7 +249,7 @@ def calibrate(workspace: Workspace, component: str, *, min_kappa: float = 0.6, s
 
     Args:
         workspace: whose.
-        component: the name of the function, or ``reward`` for the total.
+        component: the name of the function, or ``total``.
         min_kappa: what it must reach, -1 to 1.
         seed: of the bootstrap.
 
@@ -306,7 +291,7 @@ def regrade(
     if not 0.0 < share <= 1.0:
         raise UsageError(f"the share to work out again is {share}; allowed is more than 0 and up to 1")
     drawn: dict[str, _Of] = {}
-    for each in _rewards(workspace, REWARD, SOURCE):
+    for each in _rewards(workspace, TOTAL, SOURCE):
         if random.Random(f"{seed} {each.episode_id}").random() < share:
             drawn[each.episode_id] = each
     for episode in _stored(workspace, sorted(drawn)):

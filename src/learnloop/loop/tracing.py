@@ -19,6 +19,7 @@ from learnloop.loop.workspace import Workspace
 from learnloop.store import schema
 from learnloop.store.mapping import record_columns, to_record
 from learnloop.store.words import Term, matches
+from learnloop.traces.groups import total_of
 from learnloop.traces.search import Snippet, catch_up, parse_query, snippet
 from learnloop.traces.steps import MODEL_OPERATIONS, Step, steps_of
 
@@ -248,7 +249,7 @@ def export_to(workspace: Workspace, file: Path, *, agent_id: str | None = None) 
 
 
 def own_reward(episode_id: Any) -> ScalarSelect[Any]:
-    """Returns an expression of an episode's reward: the sum of its own parts, the last known one of each name.
+    """Returns an expression of an episode's reward by its own parts, the last known one of each name; see ``total_of``.
 
     Args:
         episode_id: the column of the episode.
@@ -265,7 +266,8 @@ def own_reward(episode_id: Any) -> ScalarSelect[Any]:
         later.c.sequence > given.c.sequence,
         counts(later),
     )
-    query = select(func.sum(given.c.value * given.c.weight)).where(given.c.episode_id == episode_id, counts(given))
+    total = total_of(given.c.name, given.c.value * given.c.weight)
+    query = select(total).where(given.c.episode_id == episode_id, counts(given))
     return query.where(~is_replaced).correlate(schema.episodes).scalar_subquery()
 
 

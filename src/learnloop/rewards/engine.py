@@ -10,14 +10,12 @@ from learnloop.core.clock import now
 from learnloop.core.errors import UsageError
 from learnloop.core.extensions import POINTS
 from learnloop.core.ids import new_id
-from learnloop.core.records import Record, Reward
+from learnloop.core.records import TOTAL, Record, Reward
 from learnloop.rewards.function import Function, RewardFunction, as_reward_function, check_timeout
 from learnloop.rewards.functions import BUILT_IN
 
 SOURCE = "rewards"
 """The source of rewards that an engine gave."""
-REWARD = "reward"
-"""The name of the total among an episode's rewards; no reward function can have it."""
 DEFAULT_WEIGHTS: Mapping[str, float] = {
     "correctness": 1.0,
     "task_completion": 0.2,
@@ -43,7 +41,7 @@ class Scored(Record, frozen=True, kw_only=True):
     """The share of each function that applies, 1 in all; ``total`` is the sum of value x share."""
 
     def rewards(self, episode_id: str, *, source: str = SOURCE) -> list[Reward]:
-        """Returns the records of an episode: its ``reward``, which is learned from, and each part as a metric.
+        """Returns the records of an episode: its ``total``, which is learned from, and each part as a metric.
 
         Functions that do not apply leave none. Where ``total`` is None the reward has no value and says why.
         """
@@ -63,7 +61,7 @@ class Scored(Record, frozen=True, kw_only=True):
 
         applying = [(name, score) for name, score in self.scores.items() if score.is_applicable]
         parts = [record(name, score.value, 0.0, score.reason) for name, score in applying]
-        return [record(REWARD, self.total, 1.0, self.reason), *parts]
+        return [record(TOTAL, self.total, 1.0, self.reason), *parts]
 
 
 class RewardEngine:
@@ -102,8 +100,8 @@ class RewardEngine:
             weights = {**DEFAULT_WEIGHTS, **dict.fromkeys(given, 1.0)}
         if not weights:
             raise UsageError("weights is empty; give at least one reward function with its weight")
-        if REWARD in weights:
-            raise UsageError(f"a reward function is called {REWARD!r}, which is the total's name; choose another one")
+        if TOTAL in weights:
+            raise UsageError(f"a reward function is called {TOTAL!r}, which is the total's name; choose another one")
         self.weights = {name: _checked_weight(name, weight) for name, weight in weights.items()}
         self.functions = {name: given[name] if name in given else _find(name, given) for name in self.weights}
         self._timeout_seconds = None if timeout_seconds is None else check_timeout(timeout_seconds)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 import msgspec
-from sqlalchemy import Float, case, cast, func, select
+from sqlalchemy import ColumnElement, Float, case, cast, func, select
 
+from learnloop.core.records import TOTAL
 from learnloop.store import Store, schema
 
 _SPREAD = 1e-9
@@ -30,18 +31,24 @@ class GroupReport(msgspec.Struct, frozen=True, kw_only=True):
     """How many groups have so many attempts."""
 
 
+def total_of(name: ColumnElement[str], part: ColumnElement[float]) -> ColumnElement[float]:
+    """Returns the aggregate of the parts of one reward: the part ``total`` where there is one, else their sum."""
+    return func.coalesce(func.max(case((name == TOTAL, part))), func.sum(part))
+
+
 def count_groups(store: Store, agents: Collection[str] | None = None) -> GroupReport:
     """Returns the groups of ``agents`` in a store; of all agents where None.
 
-    The outcome of an attempt is the weighted sum of its own reward parts, the last known one of each name.
+    The outcome of an attempt is what its own reward parts come to, the last known one of each name; see ``total_of``.
     """
     episodes, rewards = schema.episodes.c, schema.rewards.c
     own = rewards.span_id.is_(None) & rewards.decision_id.is_(None) & rewards.episode_id.is_not(None)
     place = func.row_number().over(partition_by=(rewards.episode_id, rewards.name), order_by=rewards.sequence.desc())
-    parts = select(rewards.episode_id, (rewards.value * rewards.weight).label("part"), place.label("place"))
+    part = (rewards.value * rewards.weight).label("part")
+    parts = select(rewards.episode_id, rewards.name, part, place.label("place"))
     latest = parts.where(own & (rewards.weight != 0) & rewards.value.is_not(None)).subquery()
     outcome = (
-        select(latest.c.episode_id, func.sum(latest.c.part).label("outcome"))
+        select(latest.c.episode_id, total_of(latest.c.name, latest.c.part).label("outcome"))
         .where(latest.c.place == 1)
         .group_by(latest.c.episode_id)
         .subquery()

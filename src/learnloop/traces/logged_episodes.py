@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from learnloop.core.clock import to_micros
-from learnloop.core.records import Decision, Episode, EpisodeStatus, Json, Record, Reward, Span, SpanStatus
+from learnloop.core.records import TOTAL, Decision, Episode, EpisodeStatus, Json, Record, Reward, Span, SpanStatus
 
 StepKind = Literal["auto", "decisions", "spans"]
 RewardKind = Literal["auto", "steps", "episode"]
@@ -318,6 +318,7 @@ def _paid(
         totals = [{} for _ in totals]
     elif kind == "steps":
         whole = {}
+    totals, whole = [_counting(parts) for parts in totals], _counting(whole)
     if any(value is None for parts in [*totals, whole] for value in parts.values()):
         raise LeftOut(NOT_COMPUTED)
     rewarded = sum(map(bool, totals))
@@ -332,6 +333,12 @@ def _paid(
 
 def _sum(parts: Mapping[tuple[str, str], float | None]) -> float:
     return sum(value for value in parts.values() if value is not None)
+
+
+def _counting(parts: Mapping[tuple[str, str], float | None]) -> dict[tuple[str, str], float | None]:
+    """Returns the parts that count: of what has a known ``total`` that alone."""
+    whole = {subject for (subject, name), value in parts.items() if name == TOTAL and value is not None}
+    return {key: value for key, value in parts.items() if key[1] == TOTAL or key[0] not in whole}
 
 
 def _calls_as_steps(gathered: _Gathered, by_file: bool) -> tuple[list[_Step], int]:
