@@ -249,6 +249,17 @@ def test_an_empty_answer_that_earns_more_is_told(tmp_path: Path) -> None:
     assert (found.scored.total, found.pays_for_nothing) == (0.2, True)
 
 
+def test_what_is_not_known_earns_neither_more_nor_less_than_an_empty_answer(tmp_path: Path) -> None:
+    @reward_function("empty", needs=("output",))
+    def empty(attempt: Attempt) -> Score:
+        return Score.unknown("it has words") if attempt.output else Score.of(0.5)
+
+    file = tmp_path / "attempts.jsonl"
+    file.write_text('{"attempt": {"output": "long"}}')
+    (found,) = try_examples(RewardEngine({"empty": 1.0}, {"empty": empty}), file)
+    assert (found.scored.total, found.pays_for_nothing) == (None, False)
+
+
 def test_scores_are_held_against_labels(workspace: Workspace) -> None:
     right = {f"e{number}": number % 2 == 0 for number in range(40)}
     for name, is_right in right.items():

@@ -217,7 +217,7 @@ def try_examples(engine: RewardEngine, file: Path) -> Iterator[Tried]:
             number=number,
             scored=scored,
             is_wanted=isinstance(example.want, msgspec.UnsetType) or _is_same(scored.total, example.want),
-            pays_for_nothing=(empty.total or 0.0) > (scored.total or 0.0) + _SAME,
+            pays_for_nothing=_is_more(empty.total, scored.total),
         )
 
 
@@ -328,6 +328,11 @@ def _tasks(workspace: Workspace, episode_ids: Sequence[str]) -> Mapping[str, str
 
 def _is_same(first: float | None, second: float | None) -> bool:
     return first is second if first is None or second is None else abs(first - second) <= _SAME
+
+
+def _is_more(first: float | None, second: float | None) -> bool:
+    """Returns whether both are known and the first is more; what is not known is neither more nor less."""
+    return first is not None and second is not None and first > second + _SAME
 
 
 def _lines(file: Path, kind: type[Line]) -> Iterator[tuple[int, Line]]:
