@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Self
 
 from learnloop.models.answer_cache import AnswerCache
 from learnloop.models.budget import Budget
@@ -13,10 +12,10 @@ from learnloop.models.chat import Completion
 from learnloop.models.chat_stream import ChatStream
 from learnloop.models.endpoint_config import EndpointConfig
 from learnloop.models.question import Asked, Question
-from learnloop.models.transport import Transport
+from learnloop.models.transport import Client, Transport
 
 
-class ChatEndpoint:
+class ChatEndpoint(Client):
     """A client of one model. For any number of threads; ``max_in_flight`` of their requests run at the same time.
 
     Attributes:
@@ -31,30 +30,12 @@ class ChatEndpoint:
             UsageError: the address is none, or the variable with the key is not set.
         """
         self._config = config
-        self._transport = Transport(config, "/chat/completions", budget)
+        super().__init__(Transport(config, "/chat/completions", budget))
         self._cache = None if config.cache is None else AnswerCache(config.cache)
         self._threads: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
         self.name = self._transport.name
         self.num_cached = 0
-
-    def __enter__(self) -> Self:
-        """Returns itself."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Closes it."""
-        self.close()
-
-    @property
-    def num_requests(self) -> int:
-        """Requests sent so far, repeated ones included."""
-        return self._transport.budget.num_requests
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens used so far as the endpoint counts them; estimated for requests without a count. See ``Budget``."""
-        return self._transport.budget.num_tokens
 
     def complete(self, asked: Asked, deadline_seconds: float | None = None) -> Completion:
         """Returns what the model answers; ``deadline_seconds`` counts where it is shorter than the configuration's.
@@ -112,4 +93,4 @@ class ChatEndpoint:
             threads, self._threads = self._threads, None
         if threads is not None:
             threads.shutdown()
-        self._transport.close()
+        super().close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal, Self
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -14,7 +14,7 @@ from learnloop.core.errors import UsageError
 from learnloop.models.connections import MAX_ANSWER_BYTES
 from learnloop.models.embedding_wire import embedding_body, read_embeddings
 from learnloop.models.endpoint_config import EndpointConfig
-from learnloop.models.transport import Exchange, PassingError, Transport
+from learnloop.models.transport import Client, Exchange, PassingError, Transport
 from learnloop.models.vectors import Vectors, check_dimension
 
 _OWN_FIELDS = frozenset(("model", "input", "dimensions", "encoding_format"))
@@ -51,7 +51,7 @@ class EndpointEmbedderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_u
             raise UsageError("the endpoint of an embedder has a cache; leave it out, the cache folder keeps vectors")
 
 
-class EndpointEmbedder:
+class EndpointEmbedder(Client):
     """Embeds texts with a model behind an address, several batches at the same time. For any number of threads.
 
     Attributes:
@@ -68,29 +68,11 @@ class EndpointEmbedder:
         """
         endpoint = config.endpoint
         self._config = config
-        self._transport = Transport(endpoint, "/embeddings")
+        super().__init__(Transport(endpoint, "/embeddings"))
         self.name = f"{endpoint.model} at {self._transport.name}"
         self.dimension = config.dimension
         self.content_id = _content_id(config, self._transport.name)
         self._batch_size = max(1, min(config.batch_size, MAX_ANSWER_BYTES // (_BYTES_PER_NUMBER * config.dimension)))
-
-    def __enter__(self) -> Self:
-        """Returns itself."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Closes it."""
-        self.close()
-
-    @property
-    def num_requests(self) -> int:
-        """Requests sent so far, repeated ones included."""
-        return self._transport.budget.num_requests
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens used so far as the endpoint counts them; estimated for requests without a count."""
-        return self._transport.budget.num_tokens
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Returns the vector of each text at the length 1, shape ``(len(texts), dimension)``.
@@ -120,10 +102,6 @@ class EndpointEmbedder:
             finally:
                 for each in asked:  # after a failure nothing more is sent
                     each.cancel()
-
-    def close(self) -> None:
-        """Closes connections that are not in use; the next call opens others."""
-        self._transport.close()
 
     def _embed(self, texts: Sequence[str]) -> Vectors:
         config = self._config

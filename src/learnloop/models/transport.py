@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import NoReturn, TypeVar
+from typing import NoReturn, Self, TypeVar
 
 from learnloop.core.errors import AuthError, LearnloopError, NotFoundError, UnreachableError, UsageError
 from learnloop.models.budget import Budget
@@ -205,6 +205,35 @@ class Exchange:
             self._is_open = False
             self.reply.close()
             self._places.release()
+
+
+class Client:
+    """What all clients of an endpoint have: what was sent, and an end. A context manager that closes it."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def __enter__(self) -> Self:
+        """Returns itself."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Closes it."""
+        self.close()
+
+    @property
+    def num_requests(self) -> int:
+        """Requests sent so far, repeated ones included."""
+        return self._transport.budget.num_requests
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens used so far as the endpoint counts them; estimated for requests without a count. See ``Budget``."""
+        return self._transport.budget.num_tokens
+
+    def close(self) -> None:
+        """Closes connections that are not in use; the next call opens others."""
+        self._transport.close()
 
 
 def _retry_after(header: str | None) -> float | None:
