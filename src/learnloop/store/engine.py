@@ -243,9 +243,7 @@ class Connections:
             return True
         if self.place.backend == "postgresql":
             with self.writer.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-                connection.exec_driver_sql(
-                    "VACUUM episodes, spans, decisions, rewards, reward_history, label_requests, tasks"
-                )
+                connection.exec_driver_sql(f"VACUUM {_VACUUMED}")
             return True
         with closing(self.writer.raw_connection()) as connection:
             cursor = connection.cursor()
