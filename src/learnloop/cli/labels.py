@@ -170,6 +170,8 @@ def learn(ctx: click.Context, seed: int, as_json: bool) -> None:
         print_table(("figure", "value", "from", "to"), _figures(report), empty="")
         curve = [(each.n, each.kl, each.proxy, each.gold) for each in report.curve.points]
         print_table(("best of n", "KL", "learned", "labels"), curve, empty="too few attempts a task for a curve")
+    if report.curve.falls:
+        say("note: what it likes best is not what people like best: too much of it makes answers worse", error=True)
     learned.check_usable()
 
 
