@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -41,14 +41,17 @@ def test_records_survive_json(kind: type[Record]) -> None:
 
 def _example(annotation: Any) -> Any:
     text = str(annotation)
-    if inspect.isclass(annotation) and issubclass(annotation, Enum):
-        return next(iter(annotation))
+    for choice in get_args(annotation) or (annotation,):
+        if inspect.isclass(choice) and issubclass(choice, Enum):
+            return next(iter(choice))
     for word, value in (
         ("datetime", datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)),
         ("list[str]", ["a"]),
         ("list[bool]", [True]),
         ("list[float]", [0.5]),
+        ("list[collections.abc.Mapping", [{"k": [1, None]}, {}]),
         ("Mapping", {"k": [1, None]}),
+        ("bytes", b"\x00\xff"),
         ("bool", True),
         ("int", 3),
         ("float", 0.25),

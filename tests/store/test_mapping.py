@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from learnloop.core import records as core_records
 from learnloop.core.ids import new_id
-from learnloop.core.records import Decision, Memory, Record, Reward, Span, SpanStatus
+from learnloop.core.records import Decision, DecisionMode, Memory, Record, Reward, Span, SpanStatus
 from learnloop.store import Store
 from learnloop.store.columns import encode_json
 from learnloop.store.mapping import TABLES
@@ -104,6 +104,10 @@ decisions = st.builds(
     action=texts,
     propensity=st.none() | finite,
     probabilities=st.none() | st.lists(st.floats(0, 1).map(lambda number: number + 0.0)),
+    action_features=st.none() | st.lists(objects, max_size=3),
+    vector=st.none() | st.binary(max_size=40),
+    mode=st.none() | st.sampled_from(DecisionMode),
+    is_deferred=st.booleans(),
     created_at=moments,
 )
 rewards = st.builds(

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from learnloop.core.clock import now
 from learnloop.core.errors import ConflictError, CorruptError, LearnloopError, SchemaVersionError
-from learnloop.core.records import Agent, LabelRequest, LabelStatus, Reward, RewardShare
+from learnloop.core.records import Agent, Decision, LabelRequest, LabelStatus, Reward, RewardShare
 from learnloop.store import Store, migrate
 from learnloop.store.engine import Connections, parse_url
 from learnloop.store.schema import metadata
@@ -181,8 +181,18 @@ _OLD_ROWS = (
     "INSERT INTO tasks VALUES ('t', {time}, '{{}}')",
     "INSERT INTO rewards (reward_id, name, value, weight, source, created_at) "
     "VALUES ('r1', 'solved', 0.5, 1.0, 'user', {time}), ('r2', 'solved', NULL, 1.0, 'user', {time})",
+    "INSERT INTO decisions (decision_id, agent_id, policy, context, actions, action, created_at) "
+    "VALUES ('d1', 'a', 'p', '{{\"x\":1}}', '[\"b\"]', 'b', {time})",
+)
+_OLD_SHARES = (
     "INSERT INTO reward_history VALUES ('s1', 't', 'a', 1.0, 0.5, 0.25, '{{\"x\":1}}', {time}), "
-    "('s2', 't', 'a', -1.0, 0.0, 0.0, '{{}}', {time})",
+    "('s2', 't', 'a', -1.0, 0.0, 0.0, '{{}}', {time})"
+)
+_SHARES = (
+    "INSERT INTO reward_history (reward_share_id, completion_id, task_id, agent_id, raw_reward, shaped_reward, "
+    "credit_assigned, method, metadata, created_at) VALUES "
+    "('s1', 's1', 't', 'a', 1.0, 0.5, 0.25, 'unknown', '{{\"x\":1}}', {time}), "
+    "('s2', 's2', 't', 'a', -1.0, 0.0, 0.0, 'unknown', '{{}}', {time})"
 )
 
 
@@ -197,7 +207,7 @@ def test_rows_of_older_databases_are_kept(
         assert migrate.upgrade(url) == revision
     moment = "1767225600000000" if backend == "sqlite" else "'2026-01-01T00:00:00Z'"
     with migrate.opened(url) as connections, connections.writing() as connection:
-        for statement in _OLD_ROWS:
+        for statement in (*_OLD_ROWS, _OLD_SHARES if revision < "0004" else _SHARES):
             connection.exec_driver_sql(statement.format(time=moment))
     assert migrate.current(url) == revision
     assert migrate.upgrade(url) == migrate.HEAD
@@ -213,6 +223,8 @@ def test_rows_of_older_databases_are_kept(
         ]  # fmt: skip
         old = Reward(reward_id="r1", episode_id=None, name="solved", value=0.5, created_at=t0)
         assert [reward for _, reward in store.rewards_after(0)] == [old, replace(old, reward_id="r2", value=None)]
+        (decision,) = store.iterate(Decision)
+        assert (decision.context, decision.is_deferred, decision.vector) == ({"x": 1}, False, None)
         new = replace(old, reward_id="r3", author="ada")
         last = store.last_reward_sequence()
         store.write([new, LABEL])

@@ -19,6 +19,33 @@ ContextValue = float | int | bool | str
 Context = Mapping[str, ContextValue]
 
 
+class Question(dict[str, Any]):
+    """A context with what else a policy of the decision service may choose by.
+
+    Its values may be nested: objects, lists, numbers, booleans, text, None. A policy that knows of neither features of
+    actions nor vectors takes it as the plain context that it is.
+
+    Attributes:
+        action_features: what is known of each action, in the order of the actions; None: their names alone.
+        vector: numbers such as an embedding, float32 of shape ``(n,)``; None: there is none.
+    """
+
+    __slots__ = ("action_features", "vector")
+
+    action_features: Sequence[Mapping[str, Any]] | None
+    vector: NDArray[np.float32] | None
+
+    def __init__(
+        self,
+        context: Mapping[str, Any],
+        action_features: Sequence[Mapping[str, Any]] | None = None,
+        vector: NDArray[np.float32] | None = None,
+    ) -> None:
+        super().__init__(context)
+        self.action_features = action_features
+        self.vector = vector
+
+
 class Sample(NamedTuple):
     """One logged decision with what it earned: what an algorithm learns from."""
 

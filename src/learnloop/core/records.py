@@ -26,6 +26,11 @@ TOTAL = "total"
 """The name of the part of a reward that is the whole of it: where it is known, other parts beside it are metrics."""
 
 
+DEFAULT = "default"
+"""The name of the part of a reward that a policy's settings give to a decision nobody rewarded in time. It counts only
+until another part is known."""
+
+
 class EpisodeStatus(StrEnum):
     """Where an episode stands."""
 
@@ -151,6 +156,17 @@ class Span(Record, frozen=True, kw_only=True):
     """``input`` and ``output`` where they were recorded, and what the caller added."""
 
 
+class DecisionMode(StrEnum):
+    """How a policy of the decision service acts."""
+
+    LEARNING = "learning"
+    """It chooses and explores, and learns from the rewards."""
+    APPRENTICE = "apprentice"
+    """The caller's own choice is returned; the policy learns to make the same one, not from rewards."""
+    FROZEN = "frozen"
+    """It chooses and explores as it is, and does not change."""
+
+
 class Decision(Record, frozen=True, kw_only=True):
     """A choice by a policy, with all that off-policy evaluation needs."""
 
@@ -176,6 +192,86 @@ class Decision(Record, frozen=True, kw_only=True):
     """The probability with which ``action`` was chosen; None where the log does not say."""
     probabilities: list[float] | None = None
     """The probability of each of ``actions``; None where the log does not say."""
+    action_features: list[Json] | None = None
+    """What is known of each of ``actions``; None: their names alone."""
+    vector: bytes | None = None
+    """What is known besides ``context`` as numbers, such as an embedding: little-endian float32."""
+    mode: DecisionMode | None = None
+    """The mode of the decision service; None: it was not made there."""
+    settings_version: int | None = None
+    """The version of the policy's settings that it was made with."""
+    baseline_action: str | None = None
+    """What the caller's own logic chooses; ``action`` in apprentice mode."""
+    policy_action: str | None = None
+    """What the policy alone would have chosen greedily; None where it was not asked."""
+    request_id: str | None = None
+    """The request whose slots were filled together; None: it had no slots."""
+    slot: str | None = None
+    """The slot of that request."""
+    is_deferred: bool = False
+    """Whether it counts only once it is activated (``DecisionActivation``): what was chosen may never be used."""
+    created_at: datetime
+
+
+class DecisionActivation(Record, frozen=True, kw_only=True):
+    """Says that the action of a deferred decision was used after all."""
+
+    decision_id: str
+    created_at: datetime
+
+
+class PolicySettings(Record, frozen=True, kw_only=True):
+    """One version of how a policy of the decision service chooses and learns; the newest version holds."""
+
+    policy_settings_id: str
+    agent_id: str
+    policy: str
+    version: int
+    """Counted from 1 within the policy."""
+    settings: Json
+    author: str | None = None
+    """The name of the key that changed them; None: none was needed."""
+    created_at: datetime
+
+
+class LearningUpdate(Record, frozen=True, kw_only=True):
+    """One attempt of the learner of a policy to make a better version of it from the log."""
+
+    learning_update_id: str
+    agent_id: str
+    policy: str
+    settings_version: int
+    reward_sequence: int
+    """The log of rewards up to here was learned from."""
+    num_samples: int
+    """Decisions that the candidate was trained on."""
+    num_held_out: int
+    """Decisions that it was judged on."""
+    verdict: Verdict | None
+    """None: it failed before it could be judged, or there is too little to judge it on."""
+    reasons: list[str]
+    metrics: Json = {}
+    """Diagnostics by their names, such as ``train/loss``; what was not computed is not there."""
+    policy_version_id: str | None = None
+    """The version that it made; only ``learned`` makes one."""
+    parent_version_id: str | None = None
+    """The version that was served while the log was made; None: the policy had not learned yet."""
+    error: str | None = None
+    """Why it failed."""
+    started_at: datetime
+    ended_at: datetime
+
+
+class IdempotentAnswer(Record, frozen=True, kw_only=True):
+    """What was answered to a request with an ``Idempotency-Key``, so that the same request is answered the same."""
+
+    idempotent_answer_id: str
+    """SHA-256 over who asked and the key."""
+    fingerprint: str
+    """SHA-256 over route and body."""
+    status: int
+    media_type: str
+    body: bytes
     created_at: datetime
 
 

@@ -45,7 +45,16 @@ _ADDRESS = re.compile(rb"\b[0-9a-f]{64}\b")
 _NONE: Mapping[str, Path] = MappingProxyType({})
 _BATCH = 2_000
 _CHUNK_BYTES = 1 << 20
-_SINCE: Mapping[str, str] = MappingProxyType({"api_keys": "0002", "label_requests": "0004"})
+_SINCE: Mapping[str, str] = MappingProxyType(
+    {
+        "api_keys": "0002",
+        "label_requests": "0004",
+        "decision_activations": "0005",
+        "policy_settings": "0005",
+        "learning_updates": "0005",
+        "idempotent_answers": "0005",
+    }
+)
 """The revision with which each table came that the first one did not have: older backups lack it."""
 
 

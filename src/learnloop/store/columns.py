@@ -202,6 +202,29 @@ class BooleanColumn(UserDefinedType[bool]):
         return lambda value: None if value is None else bool(value)
 
 
+class BytesColumn(UserDefinedType[bytes]):
+    """Bytes; on PostgreSQL they are brought as the text that its ``bytea`` reads."""
+
+    cache_ok = True
+
+    def bind_processor(self, dialect: Dialect) -> Processor:
+        """Returns what turns a value into what the driver takes."""
+        is_sqlite = dialect.name == "sqlite"
+
+        def process(value: bytes | None) -> bytes | str | None:
+            if value is None:
+                return None
+            if not isinstance(value, bytes):
+                raise TypeError(f"{type(value).__name__} is not bytes")
+            return value if is_sqlite else "\\x" + value.hex()
+
+        return process
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
+        """Returns what turns what the driver gives into a value."""
+        return lambda value: None if value is None else bytes(value)
+
+
 class EmbeddingColumn(UserDefinedType[list[float]]):
     """A vector in half precision: a blob of little-endian float16 on SQLite, pgvector's ``halfvec`` on PostgreSQL."""
 
@@ -244,6 +267,7 @@ _NAMES: Mapping[type[TypeEngine[Any]], tuple[str, str]] = {
     FloatColumn: ("FLOAT", "DOUBLE PRECISION"),
     IntegerColumn: ("BIGINT", "BIGINT"),
     BooleanColumn: ("BOOLEAN", "BOOLEAN"),
+    BytesColumn: ("BLOB", "BYTEA"),
     EmbeddingColumn: ("BLOB", "HALFVEC"),
 }
 """The name of each type on SQLite and on PostgreSQL."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
 from operator import attrgetter
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 from sqlalchemy import URL, Column, Connection, Dialect, Table
@@ -19,11 +19,15 @@ from learnloop.core.records import (
     ApiKey,
     Certificate,
     Decision,
+    DecisionActivation,
     Episode,
     Event,
+    IdempotentAnswer,
     LabelRequest,
+    LearningUpdate,
     Memory,
     ModelCheckpoint,
+    PolicySettings,
     PolicyVersion,
     Record,
     Reward,
@@ -52,6 +56,10 @@ TABLES: Mapping[type[Record], Table] = {
     Transition: schema.training_transitions,
     RewardShare: schema.reward_history,
     LabelRequest: schema.label_requests,
+    DecisionActivation: schema.decision_activations,
+    PolicySettings: schema.policy_settings,
+    LearningUpdate: schema.learning_updates,
+    IdempotentAnswer: schema.idempotent_answers,
     ModelCheckpoint: schema.model_checkpoints,
     ApiKey: schema.api_keys,
     Event: schema.events,
@@ -78,6 +86,7 @@ _POSTGRESQL_TYPES: Mapping[type[Any], tuple[str, str]] = {
     types.FloatColumn: ("float8", ""),
     types.IntegerColumn: ("bigint", ""),
     types.BooleanColumn: ("boolean", ""),
+    types.BytesColumn: ("text", "::bytea"),
     types.EmbeddingColumn: ("text", "::halfvec"),
 }
 """The type of each column in the JSON that brings the rows, and the cast after that."""
@@ -130,15 +139,21 @@ def written_columns(kind: type[Record], *, sequence: bool = False) -> list[Colum
 
 @cache
 def _enums(kind: type[Record]) -> tuple[tuple[str, type[StrEnum]], ...]:
-    hints = get_type_hints(kind)
-    return tuple((name, hint) for name, hint in hints.items() if isinstance(hint, type) and issubclass(hint, StrEnum))
+    """Returns the fields of ``kind`` that hold an enum, or an enum or None, and the enum of each."""
+    found = []
+    for name, hint in get_type_hints(kind).items():
+        for choice in get_args(hint) or (hint,):
+            if isinstance(choice, type) and issubclass(choice, StrEnum):
+                found.append((name, choice))
+    return tuple(found)
 
 
 def to_record(kind: type[R], row: Sequence[Any]) -> R:
     """Returns the record that a row of ``record_columns(kind)`` holds."""
     values = dict(zip(fields_of(kind), row, strict=False))
     for name, enum in _enums(kind):
-        values[name] = enum(values[name])
+        if values[name] is not None:
+            values[name] = enum(values[name])
     return kind(**values)
 
 

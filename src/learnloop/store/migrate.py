@@ -15,7 +15,7 @@ from learnloop.store.engine import Connections, check_file, parse_url
 from learnloop.store.failures import translate
 from learnloop.store.insert import take_write_lock
 
-REVISIONS = ("0001", "0002", "0003", "0004")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")
 """All revisions that this learnloop knows, oldest first."""
 HEAD = REVISIONS[-1]
 """The revision that this learnloop needs."""

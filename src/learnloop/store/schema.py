@@ -19,10 +19,12 @@ from sqlalchemy import (
     MetaData,
     Table,
     UniqueConstraint,
+    false,
 )
 
 from learnloop.store.columns import (
     BooleanColumn,
+    BytesColumn,
     EmbeddingColumn,
     FloatColumn,
     IntegerColumn,
@@ -137,6 +139,15 @@ decisions = Table(
     _text("action"),
     _float("propensity", nullable=True),
     _json("probabilities", nullable=True),
+    _json("action_features", nullable=True),
+    Column("vector", BytesColumn(), nullable=True),
+    _text("mode", nullable=True),
+    _integer("settings_version", nullable=True),
+    _text("baseline_action", nullable=True),
+    _text("policy_action", nullable=True),
+    _text("request_id", nullable=True),
+    _text("slot", nullable=True),
+    Column("is_deferred", BooleanColumn(), nullable=False, server_default=false()),
     _time("created_at"),
     Index(None, "episode_id"),
     Index(None, "agent_id", "policy", "decision_id"),
@@ -308,6 +319,54 @@ model_checkpoints = Table(
     _integer("training_iteration"),
     _time("created_at"),
     Index(None, "agent_id"),
+)
+
+decision_activations = Table("decision_activations", metadata, _key("decision_id"), _time("created_at"))
+
+policy_settings = Table(
+    "policy_settings",
+    metadata,
+    _key("policy_settings_id"),
+    _text("agent_id", refers="agents.agent_id"),
+    _text("policy"),
+    _integer("version"),
+    _json("settings"),
+    _text("author", nullable=True),
+    _time("created_at"),
+    UniqueConstraint("agent_id", "policy", "version"),
+)
+
+learning_updates = Table(
+    "learning_updates",
+    metadata,
+    _key("learning_update_id"),
+    _text("agent_id", refers="agents.agent_id"),
+    _text("policy"),
+    _integer("settings_version"),
+    _integer("reward_sequence"),
+    _integer("num_samples"),
+    _integer("num_held_out"),
+    _text("verdict", nullable=True),
+    _json("reasons"),
+    _json("metrics"),
+    _text("policy_version_id", nullable=True),
+    _text("parent_version_id", nullable=True),
+    _text("error", nullable=True),
+    _time("started_at"),
+    _time("ended_at"),
+    Index(None, "agent_id", "policy", "learning_update_id"),
+)
+
+idempotent_answers = Table(
+    "idempotent_answers",
+    metadata,
+    _key("idempotent_answer_id"),
+    _text("fingerprint"),
+    _integer("status"),
+    _text("media_type"),
+    Column("body", BytesColumn(), nullable=False),
+    _time("created_at"),
+    Index(None, "created_at"),
 )
 
 api_keys = Table(

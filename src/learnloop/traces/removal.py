@@ -114,8 +114,9 @@ def _removal(counts: Json, *, scrubbed: bool = True) -> Removal:
 
 
 def _named(counts: Mapping[str, int]) -> dict[str, int]:
-    """Returns numbers by table as reports call them."""
-    return {"num_shares" if name == "reward_history" else f"num_{name}": number for name, number in counts.items()}
+    """Returns numbers by table as reports call them; an activation is a part of its decision."""
+    names = {"reward_history": "shares"}
+    return {f"num_{names.get(name, name)}": number for name, number in counts.items() if name != "decision_activations"}
 
 
 def _belongings(episode_ids: Any) -> list[tuple[Table, ColumnElement[bool]]]:
@@ -128,6 +129,7 @@ def _belongings(episode_ids: Any) -> list[tuple[Table, ColumnElement[bool]]]:
         (schema.label_requests, schema.label_requests.c.episode_id.in_(episode_ids)),
         (schema.reward_history, schema.reward_history.c.episode_id.in_(episode_ids)),
         (schema.rewards, or_(rewards.episode_id.in_(episode_ids), rewards.decision_id.in_(of_decisions))),
+        (schema.decision_activations, schema.decision_activations.c.decision_id.in_(of_decisions)),
         (schema.decisions, decisions.episode_id.in_(episode_ids)),
         (schema.spans, or_(spans.episode_id.in_(episode_ids), loose)),
     ]
@@ -139,18 +141,21 @@ def _orphans(before: datetime | None) -> list[tuple[Table, ColumnElement[bool]]]
         return []
     rewards, decisions, spans, episodes = schema.rewards.c, schema.decisions.c, schema.spans.c, schema.episodes.c
     shares, requests = schema.reward_history.c, schema.label_requests.c
+    activations = schema.decision_activations.c
 
     def lost(key: Column[Any]) -> ColumnElement[bool]:
         return ~exists().where(episodes.episode_id == key)
 
     kept = or_(decisions.created_at >= before, exists().where(episodes.episode_id == decisions.episode_id))
     decided = exists().where(decisions.decision_id == rewards.decision_id, kept)
+    activated = exists().where(decisions.decision_id == activations.decision_id)
     in_trace = exists().where(episodes.trace_id == spans.trace_id)
     return [
         (schema.label_requests, and_(requests.created_at < before, lost(requests.episode_id))),
         (schema.reward_history, and_(shares.created_at < before, lost(shares.episode_id))),
         (schema.rewards, and_(rewards.created_at < before, lost(rewards.episode_id), ~decided)),
         (schema.decisions, and_(decisions.created_at < before, lost(decisions.episode_id))),
+        (schema.decision_activations, and_(activations.created_at < before, ~activated)),
         (schema.spans, and_(spans.ended_at < before, lost(spans.episode_id), ~in_trace)),
     ]
 
