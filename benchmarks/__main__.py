@@ -16,6 +16,7 @@ from benchmarks.report import Options, exit_code, format_table, to_json
 BENCHMARKS = {
     "capture": "what recording costs the caller, and durable spans per second",
     "decide": "decisions with learning per second, and what they earn",
+    "service": "decisions a second over HTTP, how fast one is answered, and what learning costs them",
     "traces": "spans received a second, what recording a model's client costs, and how fast traces are read",
     "rewards": "attempts scored a second, and what a run in the sandbox costs",
     "rl": "training steps per second, time to a solved CartPole, and the cost of the parts",

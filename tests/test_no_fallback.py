@@ -35,9 +35,11 @@ BROAD_HANDLERS = {
     "serve/gate.py: __call__": "becomes the answer of the one who asked, and is logged with its request id",
     "serve/gateway.py: _begin": "the boundary between capture and the agent: logged, and the call goes on unrecorded",
     "serve/gateway.py: _unharmed": "as above",
+    "serve/ndjson.py: __call__": "becomes the problem of the item, and is logged with the request id",
     "serve/threads.py: _work": "the failure is set on the future of the one who waits for it",
     "rewards/deadlines.py: _work": "the failure is kept for the one who waits for it",
     "rewards/function.py: _call_own": "a fault of the grader becomes a score of None with the reason",
+    "decisions/learner.py: _attempt": "the error is the result: it is kept in the record of the update, and logged",
     "testing/contracts/contract.py: check_contract": "an error of any kind breaks the rule it comes from, and is told",
 }
 """Where a broad handler or ``suppress`` may swallow, and why. One that raises on each of its paths hides nothing."""

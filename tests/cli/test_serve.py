@@ -76,6 +76,19 @@ def test_it_tells_a_program_where_it_listens(tmp_path: Path) -> None:
     assert end(child)[0] == 0
 
 
+def test_it_starts_as_the_seed_does(tmp_path: Path) -> None:
+    """S1.5: clients of seed 1 start ``--server PORT`` and wait for a line on the standard output."""
+    child = begin(tmp_path, "serve", "--server", "0")
+    assert child.stdout is not None
+    line = child.stdout.readline()
+    assert line.startswith("Server started on port ")
+    port = line.split()[-1]
+    assert child.stdout.readline().endswith(f":{port}\n")
+    assert get(f"http://127.0.0.1:{port}", "/stats") == 200
+    child.send_signal(signal.SIGTERM)
+    assert end(child)[0] == 0
+
+
 def test_where_it_may_not_listen(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

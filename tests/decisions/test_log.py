@@ -1,31 +1,26 @@
-"""learnloop.decisions.log: what was decided and earned, as samples."""
+"""learnloop.decisions.log: what was decided and earned, as samples, on each back end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from learnloop.core.records import Decision, Reward
+from learnloop.core.protocols import Question
+from learnloop.core.records import Decision, DecisionActivation, DecisionMode, Reward
 from learnloop.decisions import RewardParts, logged_samples, reward_total
+from learnloop.decisions.log import rewarded_since
 from learnloop.store import Store
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(f"sqlite:///{tmp_path}/learnloop.db") as opened:
-        yield opened
-
-
-def decision(key: str, episode_id: str | None = None, policy: str = "p") -> Decision:
+def decision(key: str, episode_id: str | None = None, policy: str = "p", **fields: Any) -> Decision:
     return Decision(
         decision_id=key, episode_id=episode_id, agent_id="a", policy=policy, algorithm="squarecb", context={"x": 1.0},
-        actions=["l", "r"], mask=[True, True], action="l", propensity=0.5, created_at=NOW,
+        actions=["l", "r"], mask=[True, True], action="l", propensity=0.5, created_at=NOW, **fields,
     )  # fmt: skip
 
 
@@ -85,3 +80,94 @@ def test_a_total_stands_for_all_parts() -> None:
     assert reward_total(parts) == 0.25
     parts.take(reward("u", None, episode_id="e", name="total"))
     assert reward_total(parts) == 0.25
+
+
+def test_the_default_counts_until_another_part_is_known() -> None:
+    parts = RewardParts({}, {})
+    parts.take(reward("d", -1.0, decision_id="d", name="default"))
+    assert reward_total(parts) == -1.0
+    parts.take(reward("e", 0.5, episode_id="e"))
+    assert reward_total(parts) == 0.5  # its episode's is another part, and known
+    parts.take(reward("o", 0.25, decision_id="d"))
+    assert reward_total(parts) == 0.25
+    parts.take(reward("t", 2.0, decision_id="d", name="total"))
+    assert reward_total(parts) == 2.0
+
+
+def test_questions_where_more_than_the_context_is_known(store: Store) -> None:
+    numbers = np.array([0.5, -2.0], dtype="<f4")
+    features = [{"x": 1}, {"nested": {"y": [1, None]}}]
+    store.write(
+        [
+            decision("d1"),
+            decision("d2", vector=numbers.tobytes()),
+            decision("d3", action_features=features),
+            *(reward(f"r{i}", 1.0, decision_id=f"d{i}") for i in (1, 2, 3)),
+        ]
+    )
+    plain, vector, featured = (sample.context for sample in logged_samples(store, "a", "p"))
+    assert not isinstance(plain, Question)
+    assert isinstance(vector, Question)
+    assert isinstance(featured, Question)
+    assert vector == {"x": 1.0}
+    assert vector.vector is not None
+    assert vector.vector.tolist() == [0.5, -2.0]
+    assert vector.action_features is None
+    assert featured.action_features == features
+
+
+def test_deferred_decisions_count_once_they_are_activated(store: Store) -> None:
+    store.write([decision("d1", is_deferred=True), decision("d2", is_deferred=True)])
+    store.write([reward("r1", 1.0, decision_id="d1"), reward("r2", 2.0, decision_id="d2")])
+    assert list(logged_samples(store, "a", "p")) == []
+    store.write([DecisionActivation(decision_id="d2", created_at=NOW)])
+    assert [sample.unit for sample in logged_samples(store, "a", "p")] == ["d2"]
+
+
+def test_apprentices_never_train_from_rewards(store: Store) -> None:
+    modes = [None, *DecisionMode]
+    store.write([decision(f"d{i}", mode=mode) for i, mode in enumerate(modes)])
+    store.write([reward(f"r{i}", float(i), decision_id=f"d{i}") for i in range(4)])
+    assert [sample.reward for sample in logged_samples(store, "a", "p")] == [0.0, 1.0, 3.0]
+    asked = logged_samples(store, "a", "p", modes=[DecisionMode.APPRENTICE])
+    assert [sample.reward for sample in asked] == [2.0]
+
+
+def test_only_the_newest_are_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("learnloop.decisions.log._PAGE", 7)
+    store.write([decision(f"d{i:03d}", f"e{i:03d}") for i in range(60)])
+    store.write([reward(f"r{i:03d}", float(i), episode_id=f"e{i:03d}") for i in range(0, 60, 2)])
+    reads = 0
+    read = Store.read
+
+    def counted(self: Store, fn: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        return read(self, fn)
+
+    monkeypatch.setattr(Store, "read", counted)
+    assert [s.reward for s in logged_samples(store, "a", "p", newest=10)] == [float(i) for i in range(40, 60, 2)]
+    assert reads <= 8
+    assert [s.reward for s in logged_samples(store, "a", "p", newest=99)] == [float(i) for i in range(0, 60, 2)]
+    assert [s.reward for s in logged_samples(store, "a", "p", newest=3, after="d057")] == [58.0]
+
+
+def test_new_rewards_are_counted_by_decision(store: Store) -> None:
+    store.write([decision(f"d{i}", "e" if i < 2 else None) for i in range(10)])
+    store.write([reward(f"r{i}", 1.0, decision_id=f"d{i}") for i in range(10)])
+    assert rewarded_since(store, "a", "p", 0, 100) == 10
+    assert rewarded_since(store, "a", "p", 0, 4) == 4
+    assert rewarded_since(store, "a", "p", 7, 100) == 3
+    assert rewarded_since(store, "a", "other", 0, 100) == 0
+    store.write([reward("again", 1.0, decision_id="d5", name="more"), reward("unknown", None, decision_id="d6")])
+    store.write([reward("metric", 1.0, decision_id="d7", weight=0.0)])
+    assert rewarded_since(store, "a", "p", 10, 100) == 1
+    store.write([reward("both", 1.0, episode_id="e")])
+    assert rewarded_since(store, "a", "p", 10, 100) == 3
+
+
+def test_the_newest_are_those_that_came_last_whatever_their_ids(store: Store) -> None:
+    """Clients may give ids of their own."""
+    store.write([decision(key) for key in ("z", "m", "a")])
+    store.write([reward(f"r{key}", 1.0, decision_id=key) for key in ("z", "m", "a")])
+    assert [sample.unit for sample in logged_samples(store, "a", "p", newest=2)] == ["m", "a"]

@@ -15,8 +15,8 @@ from learnloop.core.errors import UsageError
 from learnloop.core.protocols import Sample
 from learnloop.core.records import Decision, Episode, EpisodeStatus, Verdict
 from learnloop.evaluation import OutcomeTable
+from learnloop.evaluation.splitting import split_by_unit
 from learnloop.loop import Workspace, evaluate
-from learnloop.loop.proving import split_by_unit
 from learnloop.registry import Proof
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

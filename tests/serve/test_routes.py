@@ -182,8 +182,9 @@ def test_the_description_of_every_route() -> None:
                 names.append(described["operationId"])
                 assert described["description"], operation.path
                 assert ("requestBody" in described) is bool(operation.rules.accepts)
-                assert ("default" in described["responses"]) is (group.error_body is None)
-                assert "422" not in described["responses"]
+                refused = described["responses"]["400"]
+                assert ("$ref" in refused) is (group.error_body is None)
+                assert "default" not in described["responses"]
                 scope = operation.rules.scope
                 assert described.get("x-required-scope") == (None if scope is None else scope.value)
     assert len(set(names)) == len(names)

@@ -12,6 +12,10 @@ from learnloop.algorithms.bandit_config import BanditConfig
 from learnloop.algorithms.building import ALGORITHMS, build_algorithm, configure
 from learnloop.algorithms.contextual import BanditTrainer, ContextualBandit, Prepared, build_config
 from learnloop.algorithms.dqn import DQN, DQNConfig
+from learnloop.algorithms.exploration import ExplorationConfig, explore, explore_distribution
+from learnloop.algorithms.joint_config import JointConfig
+from learnloop.algorithms.joint_policy import JointPolicy
+from learnloop.algorithms.joint_trainer import JointTrainer
 from learnloop.algorithms.linear_policy import LinearPolicy, load_policy
 from learnloop.algorithms.linucb import LinUCBConfig
 from learnloop.algorithms.network_policy import NetworkPolicy
@@ -44,6 +48,10 @@ __all__ = [
     "Batch",
     "ContextualBandit",
     "DQNConfig",
+    "ExplorationConfig",
+    "JointConfig",
+    "JointPolicy",
+    "JointTrainer",
     "LinUCBConfig",
     "Linear",
     "LinearPolicy",
@@ -68,5 +76,7 @@ __all__ = [
     "check_reward",
     "configure",
     "draw",
+    "explore",
+    "explore_distribution",
     "load_policy",
 ]

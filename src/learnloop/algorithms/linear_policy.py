@@ -10,6 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.algorithms.actions import allowed_actions, check_actions
+from learnloop.algorithms.joint_policy import TAG as JOINT
+from learnloop.algorithms.joint_policy import JointPolicy
+from learnloop.algorithms.named_actions import TAG as NAMED_ACTIONS
+from learnloop.algorithms.named_actions import NamedActionsPolicy
 from learnloop.core.errors import CorruptError, one_of
 from learnloop.core.protocols import Context, Policy, PolicyArtifact
 from learnloop.nn.context_encoder import ContextEncoder
@@ -107,7 +111,11 @@ class LinearPolicy:
         return cls(encoder, config.actions, weights, config.learned_by)
 
 
-_POLICIES: Mapping[str, type[LinearPolicy]] = {TAG: LinearPolicy}
+_POLICIES: Mapping[str, type[LinearPolicy] | type[JointPolicy] | type[NamedActionsPolicy]] = {
+    TAG: LinearPolicy,
+    JOINT: JointPolicy,
+    NAMED_ACTIONS: NamedActionsPolicy,
+}
 
 
 def load_policy(artifact: PolicyArtifact) -> Policy:

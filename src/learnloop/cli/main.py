@@ -36,6 +36,7 @@ COMMANDS: Mapping[str, Entry] = {
     "traces": Entry("learnloop.cli.traces:traces", "Import, list, search, label, redact and export what agents did."),
     "rewards": Entry("learnloop.cli.rewards:rewards", "Score runs, see who is credited, and check the scores."),
     "labels": Entry("learnloop.cli.labels:labels", "Ask people what runs were worth, and learn from the answers."),
+    "decisions": Entry("learnloop.cli.decisions:decisions", "Import, reward and evaluate decisions; set policies."),
     "train": Entry("learnloop.cli.train:train", "Train a policy in an environment, and register it if it learned."),
     "probe": Entry("learnloop.cli.probe:probe", "Train an algorithm where what it must learn is known, and judge it."),
     "extensions": Entry("learnloop.cli.extensions:extensions", "List what can be used by name, plug-ins included."),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from learnloop.cli.output import json_option, open_workspace, print_json, say
@@ -12,11 +14,13 @@ _LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", default=8700, show_default=True, type=click.IntRange(0, 65535), help="0: any free one.")
+@click.option("--server", "seed_port", type=click.IntRange(0, 65535), hidden=True, help="As --port, and says so.")
 @click.option("--otlp-port", type=click.IntRange(0, 65535), help="Listen there too; exporters expect 4318.")
 @click.option("--allow-host", multiple=True, metavar="NAME", help="A further name by which clients call it.")
 @click.option("--allow-origin", multiple=True, metavar="ORIGIN", help="A web origin whose pages may call it.")
 @click.option("--gateway", metavar="URL", help="Pass /gateway/... on to this base URL of a model, and record it.")
 @click.option("--gateway-key-env", metavar="NAME", help="The variable with the key of that URL.")
+@click.option("--learning/--no-learning", default=True, help="Whether policies learn beside the server.")
 @click.option("--log-level", default="warning", show_default=True, type=click.Choice(_LOG_LEVELS), help="What to log.")
 @json_option
 @click.pass_context
@@ -24,11 +28,13 @@ def serve(
     ctx: click.Context,
     host: str,
     port: int,
+    seed_port: int | None,
     otlp_port: int | None,
     allow_host: tuple[str, ...],
     allow_origin: tuple[str, ...],
     gateway: str | None,
     gateway_key_env: str | None,
+    learning: bool,
     log_level: str,
     as_json: bool,
 ) -> None:
@@ -42,6 +48,8 @@ def serve(
       learnloop serve --host 0.0.0.0 --allow-host loop.example.com --otlp-port 4318
       learnloop serve --gateway https://api.openai.com/v1
     """
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):  # read once, when numpy is imported below
+        os.environ.setdefault(name, "1")  # a row is too little to share, and threads that wait for each other stall it
     from learnloop.serve import GatewayOptions, Listening, ServeOptions, make_gateway
     from learnloop.serve import serve as run
 
@@ -53,10 +61,11 @@ def serve(
 
     options = ServeOptions(
         host=host,
-        port=port,
+        port=port if seed_port is None else seed_port,
         otlp_port=otlp_port,
         allow_hosts=allow_host,
         allow_origins=allow_origin,
+        learning=learning,
     )
     _log_to_stderr(log_level)
 
@@ -64,6 +73,8 @@ def serve(
         if as_json:
             print_json("learnloop.serve/v1", urls=listening.urls)
         else:
+            if seed_port is not None:  # seed 1's clients wait for this line
+                say(f"Server started on port {listening.sockets[0].getsockname()[1]}")
             for url in listening.urls:
                 say(f"Listening on {url}")
             if gateway is not None:

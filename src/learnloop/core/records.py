@@ -205,7 +205,7 @@ class Decision(Record, frozen=True, kw_only=True):
     policy_action: str | None = None
     """What the policy alone would have chosen greedily; None where it was not asked."""
     request_id: str | None = None
-    """The request whose slots were filled together; None: it had no slots."""
+    """The request whose slots were filled together, or the event that an import had it from; None: neither."""
     slot: str | None = None
     """The slot of that request."""
     is_deferred: bool = False

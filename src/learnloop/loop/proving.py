@@ -6,8 +6,7 @@ and a version can be evaluated on what its log has grown by since.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,7 +15,7 @@ import numpy as np
 from learnloop.algorithms import BanditTrainer, load_policy
 from learnloop.algorithms.contextual import AnyConfig
 from learnloop.core.errors import NotFoundError, UsageError
-from learnloop.core.protocols import HeldOut, Policy, Sample, SavedPolicy
+from learnloop.core.protocols import HeldOut, Policy, SavedPolicy
 from learnloop.core.records import Decision, Episode, PolicyVersion, Verdict
 from learnloop.decisions import logged_samples
 from learnloop.evaluation import (
@@ -29,12 +28,12 @@ from learnloop.evaluation import (
     verify_learning,
 )
 from learnloop.evaluation.compare import BASELINES
+from learnloop.evaluation.splitting import HELD_OUT_SHARE, split_by_unit
 from learnloop.loop.env_evaluation import acts_in_environment, evaluate_in_environment
 from learnloop.loop.workspace import Workspace
 from learnloop.nn import ContextSchema
 from learnloop.registry import Proof
 
-HELD_OUT_SHARE = 0.4
 CANDIDATE = "candidate"
 MIN_SHARED_UNITS = 20
 """Held-out tasks that neither of two versions was trained on, at the least, to compare them on."""
@@ -46,23 +45,6 @@ class ProofResult(NamedTuple):
     verification: Verification
     version: PolicyVersion | None
     """None unless the verdict is ``learned``."""
-
-
-class Split(NamedTuple):
-    """Samples apart by episode."""
-
-    train: list[Sample]
-    held_out: list[Sample]
-
-
-def split_by_unit(samples: Sequence[Sample], share: float = HELD_OUT_SHARE) -> Split:
-    """Returns ``samples`` split so that about ``share`` of the units, always the same ones, are held out."""
-    split = Split([], [])
-    for sample in samples:
-        digest = hashlib.sha256(b"learnloop.held-out/v1\x1f" + sample.unit.encode()).digest()
-        is_held_out = int.from_bytes(digest[:8], "big") < share * 2**64
-        (split.held_out if is_held_out else split.train).append(sample)
-    return split
 
 
 def prove_from_log(
@@ -179,7 +161,8 @@ def _held_out(workspace: Workspace, version: PolicyVersion) -> HeldOut:
         if workspace.store.blobs is None:
             raise NotFoundError(f"{version.policy}@{version.version} was proven on tasks that this store does not hold")
         return OutcomeTable.from_bytes(workspace.store.blobs.get(lineage["held_out"]["blob"]))
-    split = split_by_unit(list(logged_samples(workspace.store, lineage["agent"], lineage["policy"])))
+    share = lineage["held_out"].get("share", HELD_OUT_SHARE)
+    split = split_by_unit(list(logged_samples(workspace.store, lineage["agent"], lineage["policy"])), share)
     if not split.held_out:
         raise NotFoundError(f"no held-out decision of {version.policy!r} is left in the log to evaluate on")
     trained_mean = float(np.mean([sample.reward for sample in split.train])) if split.train else 0.0

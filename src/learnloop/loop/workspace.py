@@ -51,6 +51,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How runs are scored."""
     embedder: dict[str, Any] = {}
     """Fields of ``EmbedderConfig``; empty: the local model."""
+    mutations: dict[str, Any] = {}
+    """Fields of ``MutationSettings``; empty: seed 1's."""
     retention_days: int | None = None
     """After how many days episodes are removed by ``apply_retention``; None: never."""
 
@@ -81,6 +83,7 @@ class _SettingsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     redaction: RedactionSettings = RedactionSettings()
     rewards: RewardSettings = RewardSettings()
     embedder: dict[str, Any] = {}
+    mutations: dict[str, Any] = {}
 
 
 def find_settings(
@@ -124,6 +127,7 @@ def find_settings(
         redaction=from_file.redaction,
         rewards=from_file.rewards,
         embedder=from_file.embedder,
+        mutations=from_file.mutations,
         retention_days=from_file.retention_days,
     )
 

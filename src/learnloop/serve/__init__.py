@@ -23,7 +23,10 @@ What a route declares (``Operations.route``, ``Rules``)
     ``scope``: what the key must allow (``ApiScope``); None: open to all. ``accepts``: the media types of its body
     (default: JSON for ``post``, no body for ``get``; ``("*/*",)`` any), others are 415. ``body_bytes``: the largest
     body as it arrives, where not the server's 8 MiB. ``request``, ``response``, ``produces``, ``status`` and
-    ``responses`` are for the documentation; types are msgspec Structs or what msgspec knows.
+    ``responses`` are for the documentation. ``idempotent=True``: an ``Idempotency-Key`` makes the request run once
+    (``idempotency``; give what is made the id ``call_of(request.scope).effect_id``). ``if_match="must"``, ``has_etag``:
+    see ``conditional`` (``etag_of``, ``demand_match``, ``tagged``). ``accepts=(NDJSON,)``: see ``ndjson``.
+    Types are msgspec Structs or what msgspec knows.
 
 What is done before an endpoint runs
     Host, Origin, key and scope, media type, declared size. ``call_of(request.scope)`` tells the request id and the key.

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from learnloop import __version__
 from learnloop.loop.workspace import Workspace
-from learnloop.serve import episodes, health, otlp, rewards, upkeep
+from learnloop.serve import decision_policies, decisions, episodes, health, mutations, otlp, rewards, upkeep
 from learnloop.serve.gate import Gate
 from learnloop.serve.openapi import describe
 from learnloop.serve.operations import Operations
@@ -26,6 +26,9 @@ _END_SECONDS = 2.0
 GROUPS: tuple[Operations, ...] = (
     health.operations,
     episodes.operations,
+    decisions.operations,
+    decision_policies.operations,
+    mutations.operations,
     rewards.operations,
     otlp.operations,
     upkeep.operations,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -23,12 +24,13 @@ LINGER_SECONDS = 1.0
 _WINDOW_BITS = {b"gzip": 31, b"x-gzip": 31, b"deflate": 15}
 
 Headers = dict[bytes, bytes]
+Settle = Callable[[int, str, bytes], Awaitable[None]]
 
 
 class Call:
     """What is known of a request."""
 
-    __slots__ = ("body", "headers", "key", "request_id", "started_at", "status")
+    __slots__ = ("body", "effect_id", "headers", "key", "request_id", "settle", "started_at", "status")
 
     def __init__(self, headers: Headers, request_id: str, body: Body | None) -> None:
         self.headers = headers
@@ -41,6 +43,10 @@ class Call:
         self.started_at = time.perf_counter()
         self.status = 0
         """Of the answer; 0 until it begins."""
+        self.effect_id: str | None = None
+        """The id for what the request makes, the same each time that it comes; None: it has no ``Idempotency-Key``."""
+        self.settle: Settle | None = None
+        """Told of the status, the media type and the body of the answer before it is sent; None: nobody asks."""
 
     def demand(self, scope: ApiScope | None) -> None:
         """Lets those through who may do what needs ``scope``.
@@ -162,6 +168,20 @@ class Body:
                 parts.append(message.get("body", b""))
             self._whole = parts[0] if len(parts) == 1 else b"".join(parts)
         return self._whole
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """Yields it in parts as it arrives; all of it where it was read before.
+
+        Raises:
+            ClientDisconnect: the client went away before its end.
+        """
+        if self._whole is not None:
+            yield self._whole
+        while not self.is_complete:
+            message = await self()
+            if message["type"] != "http.request":
+                raise ClientDisconnect
+            yield message.get("body", b"")
 
     async def drain(self) -> None:
         """Takes in, for a moment and up to the limit once more, what is left of a refused body."""

@@ -23,7 +23,7 @@ from learnloop.core.errors import LearnloopError
 from learnloop.core.ids import new_id
 from learnloop.serve.calls import Body, Call, Headers, call_of, set_call
 from learnloop.serve.operations import Operation, Operations
-from learnloop.serve.problems import PROBLEM_TYPE, FieldError, Problem, problem_of
+from learnloop.serve.problems import PROBLEM_TYPE, FieldError, Problem
 from learnloop.serve.service import Service
 from learnloop.serve.visitors import Visitors
 
@@ -102,6 +102,8 @@ class Gate:
         method, path = scope["method"], scope["path"]
         if self._num_active > self._limits.num_active:
             raise Problem(503, "the server is busy; try again later", kind="busy")
+        if len(call.headers) != len(scope["headers"]):
+            self._visitors.check_single(scope["headers"])
         self._visitors.check_host(call.headers)
         origin = self._visitors.check_origin(method, call.headers)
         if origin is not None:
@@ -147,29 +149,19 @@ class Gate:
         await answer({"type": "http.response.body", "body": data})
 
     def _problem(self, scope: HttpScope, error: Exception) -> Problem:
-        if isinstance(error, Problem):
-            return error
-        if isinstance(error, LearnloopError):
-            return problem_of(error, self._service.scrubbed(str(error)))
         if isinstance(error, RequestValidationError):
             return _invalid(error)
         if isinstance(error, HTTPException):
             return self._from_router(scope, error)
-        return problem_of(LearnloopError(), "")
+        return self._service.problem(error)
 
     def _from_router(self, scope: HttpScope, error: HTTPException) -> Problem:
         if error.status_code == 404:
             return Problem(404, "there is no such path; GET /openapi.json lists them")
         if error.status_code == 405:
-            allowed = sorted(
-                {
-                    method
-                    for group in self._groups
-                    for each in group.routes
-                    if _fits(each, scope)
-                    for method in each.methods or ()
-                }
-            )
+            routes = [each for group in self._groups for each in group.routes if _fits(each, scope)]
+            exact = [each for each in routes if each.path == scope["path"]]  # not also as the id of something
+            allowed = sorted({method for each in exact or routes for method in each.methods or ()})
             return Problem(405, f"this path takes {', '.join(allowed)}", headers={"allow": ", ".join(allowed)})
         return Problem(error.status_code, str(error.detail), headers=error.headers)
 
@@ -177,13 +169,14 @@ class Gate:
 class _Answer:
     """An ASGI ``send`` that adds the headers which each answer has."""
 
-    __slots__ = ("_call", "_origin", "_request_id", "_send", "has_begun")
+    __slots__ = ("_call", "_held", "_origin", "_request_id", "_send", "has_begun")
 
     def __init__(self, send: Send, call: Call, request_id: bytes) -> None:
         self._send = send
         self._call = call
         self._request_id = request_id
         self._origin: bytes | None = None
+        self._held: list[Message] = []
         self.has_begun = False
 
     def allow(self, origin: bytes) -> None:
@@ -191,6 +184,9 @@ class _Answer:
         self._origin = origin
 
     async def __call__(self, message: Message) -> None:
+        if self._call.settle is not None:
+            await self._hold(message)
+            return
         if message["type"] == "http.response.start":
             self.has_begun = True
             self._call.status = message["status"]
@@ -205,6 +201,21 @@ class _Answer:
                 headers.append(_CLOSE)  # what the client still sends is not waited for
             message = {**message, "headers": headers}
         await self._send(message)
+
+    async def _hold(self, message: Message) -> None:
+        """Keeps the answer back until it is whole and settled; one that begins anew takes the place of the first."""
+        if message["type"] == "http.response.start":
+            self._held = []
+        self._held.append(message)
+        settle = self._call.settle
+        if settle is None or message["type"] != "http.response.body" or message.get("more_body", False):
+            return
+        start, *parts = self._held
+        media_type = dict(start["headers"]).get(b"content-type", b"").decode("latin-1")
+        await settle(start["status"], media_type, b"".join(part.get("body", b"") for part in parts))
+        self._call.settle = None
+        for each in self._held:
+            await self(each)
 
 
 def _credentials(headers: Headers) -> bytes | None:

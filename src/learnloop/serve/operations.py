@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
@@ -21,6 +21,7 @@ from starlette.types import Scope as HttpScope
 from learnloop.core.errors import UsageError
 from learnloop.core.records import ApiScope
 from learnloop.serve.calls import Call, call_of
+from learnloop.serve.idempotency import once
 from learnloop.serve.problems import Problem
 
 if TYPE_CHECKING:
@@ -49,6 +50,12 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """The type of a good answer, for the documentation."""
     produces: str = JSON
     """The media type of a good answer."""
+    idempotent: bool = False
+    """Whether an ``Idempotency-Key`` makes the request run once."""
+    if_match: Literal["no", "may", "must"] = "no"
+    """Whether the endpoint heeds ``If-Match`` (``demand_match``); must: one without it is refused."""
+    has_etag: bool = False
+    """Whether a good answer has an ``ETag`` (``tagged``)."""
 
 
 class Operation(APIRoute):
@@ -144,11 +151,16 @@ def _plain(endpoint: Endpoint) -> ASGIApp:
 
 def _guarded(inner: ASGIApp, rules: Rules) -> ASGIApp:
     """Returns ``inner`` behind the checks of its rules."""
+    if rules.idempotent:
+        inner = once(inner)
+    needs_match = rules.if_match == "must"
 
     async def run(scope: HttpScope, receive: Receive, send: Send) -> None:
         call = call_of(scope)
         call.demand(rules.scope)
         admit_body(call, rules)
+        if needs_match and b"if-match" not in call.headers:
+            raise Problem(428, "this needs If-Match with the ETag of what is changed; read it first")
         await inner(scope, receive, send)
 
     return run

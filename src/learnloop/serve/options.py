@@ -53,6 +53,8 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How long a received trace must be quiet, after its root came, until its episode ends."""
     trace_idle_seconds: float = 300.0
     """How long a received trace without a root must be quiet until its agent counts as cut off."""
+    learning: bool = True
+    """Whether policies of the decision service learn, in a process beside the server."""
     drain_seconds: float = 7.0
     """How long running requests may take to end when the server stops."""
     limits: Limits = Limits()

@@ -19,6 +19,7 @@ from learnloop.loop.rewarding import RewardProcess, process_task_completion
 from learnloop.rewards.engine import Scored
 from learnloop.rewards.ledger import RewardLedger
 from learnloop.serve.answers import answer
+from learnloop.serve.cursors import check_id_cursor
 from learnloop.serve.operations import Operations
 from learnloop.serve.reading import read_json
 from learnloop.serve.service import Service, service_of
@@ -93,6 +94,7 @@ async def get_reward_history(
     after: Text = None,
 ) -> Response:
     """List who was credited with how much of which reward, what was booked last first."""
+    check_id_cursor(after)
     service = service_of(request)
     ledger = RewardLedger(service.workspace.store)
     page = await service.call(

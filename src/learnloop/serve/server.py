@@ -24,6 +24,8 @@ from learnloop.serve.sockets import Listening, listen
 __all__ = ["Listening", "Server", "serve"]
 
 _CLOSE_SECONDS = 2.0
+SWITCH_SECONDS = 0.0005
+"""How long the event loop may keep the writer of the log from the interpreter; Python's 5 ms outlast a commit."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -40,14 +42,13 @@ class Server(UvicornServer):
         super().__init__(
             Config(
                 app,
-                http=protocol_with(options.limits.header_seconds),
+                http=protocol_with(options.limits.header_seconds, options.limits.header_bytes),
                 ws="none",
                 lifespan="on",
                 log_config=None,
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
-                h11_max_incomplete_event_size=options.limits.header_bytes,
                 timeout_graceful_shutdown=max(1, round(options.drain_seconds)),
             )
         )
@@ -108,6 +109,8 @@ def serve(
     chosen = options or ServeOptions()
     ports = [chosen.port] if chosen.otlp_port is None else [chosen.port, chosen.otlp_port]
     listening = listen(chosen.host, ports)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         app = create_app(workspace, chosen, *extra)
         if not listening.is_local and not app.state.service.keys.has_keys:
@@ -118,5 +121,6 @@ def serve(
         server = Server(app, None if on_ready is None else lambda: on_ready(listening))
         server.run(sockets=listening.sockets)
     finally:
+        sys.setswitchinterval(before)
         listening.close()
         workspace.close(_CLOSE_SECONDS)

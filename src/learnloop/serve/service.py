@@ -7,10 +7,12 @@ from typing import ParamSpec, TypeVar
 
 from starlette.requests import Request
 
+from learnloop.core.errors import LearnloopError
 from learnloop.loop.api_keys import list_keys
 from learnloop.loop.workspace import Workspace
 from learnloop.serve.key_ring import KeyRing
 from learnloop.serve.options import ServeOptions
+from learnloop.serve.problems import Problem, problem_of
 from learnloop.serve.threads import Threads
 
 P = ParamSpec("P")
@@ -49,6 +51,14 @@ class Service:
             if place is not None:
                 text = text.replace(str(place), "the store")
         return text
+
+    def problem(self, error: Exception) -> Problem:
+        """Returns the problem that an error is to the client."""
+        if isinstance(error, Problem):
+            return error
+        if isinstance(error, LearnloopError):
+            return problem_of(error, self.scrubbed(str(error)))
+        return problem_of(LearnloopError(), "")
 
     def add(self, part: object) -> None:
         """Keeps ``part``, made by the lifespan of a group of routes, for its endpoints."""

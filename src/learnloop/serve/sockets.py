@@ -84,7 +84,7 @@ def _has_ipv6() -> bool:
 
 
 def _bound(family: int, address: str, port: int, host: str) -> socket.socket:
-    made = socket.socket(family, socket.SOCK_STREAM)
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named: asyncio delays answers to others
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:

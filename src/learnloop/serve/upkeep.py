@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from learnloop.core.errors import LearnloopError
+from learnloop.loop.idempotent_answers import remove_old_answers
 from learnloop.loop.retention import apply_retention
 from learnloop.serve.operations import Operations
 from learnloop.serve.problems import Problem
@@ -48,6 +49,7 @@ async def _keep(service: Service) -> None:
                 removal = await service.call(apply_retention, service.workspace)
                 if removal is not None:
                     _log.info("expired and removed: %s", removal)
+                await service.call(remove_old_answers, service.workspace)
             await service.call(catch_up, service.workspace.store, seconds=_STEP_SECONDS)
         except (LearnloopError, Problem) as error:  # the store is busy or away; the next look tries again
             _log.warning("upkeep of the store is put off: %s", error)

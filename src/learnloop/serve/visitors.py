@@ -6,6 +6,8 @@ rebinding); without the second, it can send writes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from starlette.types import Message
 
 from learnloop.serve.calls import Headers
@@ -13,11 +15,15 @@ from learnloop.serve.options import ServeOptions
 from learnloop.serve.problems import Problem
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_SINGLE = frozenset({
+    b"host", b"origin", b"authorization", b"x-learnloop-key", b"content-type", b"content-encoding", b"content-length",
+    b"idempotency-key", b"x-request-id",
+})  # fmt: skip
 _PREFLIGHT = [
     (b"access-control-allow-methods", b"GET, POST, PUT, PATCH, DELETE"),
     (
         b"access-control-allow-headers",
-        b"authorization, content-type, content-encoding, idempotency-key, if-match, x-request-id",
+        b"authorization, content-type, content-encoding, idempotency-key, if-match, if-none-match, x-request-id",
     ),
     (b"access-control-max-age", b"600"),
 ]
@@ -34,6 +40,18 @@ class Visitors:
         names = ("localhost", "127.0.0.1", "::1", options.host, *options.allow_hosts)
         self._hosts = frozenset(_host_name(_bracketed(name).encode()) for name in names)
         self._origins = frozenset(origin.rstrip("/").lower().encode() for origin in options.allow_origins)
+
+    @staticmethod
+    def check_single(headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Refuses requests with two of a header of which there is one: others on the way may have read the other one.
+
+        Raises:
+            Problem: 400.
+        """
+        names = [name for name, _ in headers if name in _SINGLE]
+        if len(names) != len(set(names)):
+            twice = next(name for name in names if names.count(name) > 1).decode()
+            raise Problem(400, f"the request has the header {twice} twice; send it once")
 
     def check_host(self, headers: Headers) -> None:
         """Lets requests through that call this server by one of its names.

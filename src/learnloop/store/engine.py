@@ -33,6 +33,8 @@ _VACUUMED = "episodes, spans, decisions, rewards, reward_history, label_requests
 """PostgreSQL's tables of traces and of what is said of them."""
 TRANSFORM = "learnloop_transform"
 """The execution option of a connection that says what records become before they are written."""
+KNOWN_AGENTS = "learnloop_agents"
+"""What the writer's connection remembers: the agents that are surely there."""
 _EXAMPLES = "sqlite:///path/to/learnloop.db, sqlite:///:memory: or postgresql://user@host/database"
 
 Transform = Callable[[Record], Record]
@@ -192,11 +194,17 @@ def _prepare_postgresql(connection: DBAPIConnection, record: object) -> None:
 
 
 def _begin_immediate(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+    driver: Any = connection.connection.driver_connection
+    driver.execute("BEGIN IMMEDIATE")  # by the driver alone: each commit of the log pays for this
 
 
 def _begin_deferred(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN")
+
+
+def _forget_agents(connection: Connection) -> None:
+    """Agents that a transaction made are not there after all."""
+    connection.info.pop(KNOWN_AGENTS, None)
 
 
 class Connections:
@@ -209,7 +217,10 @@ class Connections:
 
     def __init__(self, place: Place, transform: Transform | None = None) -> None:
         self.place = place
-        self.writer = writer_engine(place).execution_options(**{TRANSFORM: transform})
+        engine = writer_engine(place)
+        event.listen(engine, "rollback", _forget_agents)
+        event.listen(engine, "rollback_savepoint", lambda connection, name, context: _forget_agents(connection))
+        self.writer = engine.execution_options(**{TRANSFORM: transform})
         self.reader = self.writer if place.in_memory else reader_engine(place)
         self._lock = threading.RLock()  # a database in memory has one connection for all
 

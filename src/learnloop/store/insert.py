@@ -21,7 +21,9 @@ from learnloop.core.records import (
     EpisodeStatus,
     Event,
     Json,
+    LearningUpdate,
     ModelCheckpoint,
+    PolicySettings,
     PolicyVersion,
     Record,
     Reward,
@@ -29,10 +31,11 @@ from learnloop.core.records import (
     Task,
 )
 from learnloop.store import schema
-from learnloop.store.engine import TRANSFORM
+from learnloop.store.engine import KNOWN_AGENTS, TRANSFORM
 from learnloop.store.mapping import (
     EPISODE_CHANGES,
     TABLES,
+    execute_sqlite,
     fields_of,
     insert_rows,
     insert_values,
@@ -54,6 +57,8 @@ _SIMPLE_EVENTS: dict[type[Record], str] = {
     PolicyVersion: "policy.registered",
     AliasMove: "alias.moved",
     ModelCheckpoint: "checkpoint.saved",
+    PolicySettings: "settings.changed",
+    LearningUpdate: "learning.updated",
 }
 _EVENT_FIELDS: dict[type[Record], tuple[str, ...]] = {
     Episode: ("agent_id", "task_id", "status"),
@@ -62,6 +67,8 @@ _EVENT_FIELDS: dict[type[Record], tuple[str, ...]] = {
     PolicyVersion: ("policy", "version", "algorithm"),
     AliasMove: ("policy", "alias", "policy_version_id", "actor"),
     ModelCheckpoint: ("agent_id", "policy", "training_iteration"),
+    PolicySettings: ("agent_id", "policy", "version", "author"),
+    LearningUpdate: ("agent_id", "policy", "verdict", "policy_version_id", "error"),
 }
 _REPORTED = frozenset(_EVENT_FIELDS)
 _CHUNK = 500
@@ -183,9 +190,12 @@ def _insert_implied(connection: Connection, groups: dict[type[Record], list[Reco
     for record in groups.get(Decision, ()):
         if isinstance(record, Decision):
             agent_ids[record.agent_id] = None
-    agents: list[Record] = [*groups.pop(Agent, ()), *(Agent(agent_id=name, created_at=moment) for name in agent_ids)]
+    known: set[str] = connection.info.setdefault(KNOWN_AGENTS, set())
+    fresh = agent_ids.keys() - known
+    agents: list[Record] = [*groups.pop(Agent, ()), *(Agent(agent_id=name, created_at=moment) for name in fresh)]
     tasks: list[Record] = [*groups.pop(Task, ()), *(Task(task_id=name, created_at=moment) for name in task_ids)]
     insert_rows(connection, Agent, to_rows(Agent, agents, connection.dialect.name))
+    known |= fresh
     insert_rows(connection, Task, to_rows(Task, tasks, connection.dialect.name))
 
 
@@ -205,12 +215,21 @@ def _insert_new(connection: Connection, kind: type[Record], records: Iterable[Re
     by_key: dict[str, Record] = {}
     for record in records:
         by_key.setdefault(_key(record), record)
-    column = key_column(kind)
     for chunk in _chunks(by_key):
-        for key in connection.execute(select(column).where(column.in_(chunk))).scalars():
+        for key in _existing(connection, kind, chunk):
             del by_key[key]
     insert_rows(connection, kind, to_rows(kind, by_key.values(), connection.dialect.name))
     return set(by_key)
+
+
+def _existing(connection: Connection, kind: type[Record], keys: Sequence[str]) -> list[str]:
+    """Returns those of ``keys`` that records of ``kind`` have already."""
+    column = key_column(kind)
+    if connection.dialect.name != "sqlite":
+        return list(connection.execute(select(column).where(column.in_(keys))).scalars())
+    marks = ", ".join("?" * len(keys))
+    query = f"SELECT {column.name} FROM {column.table.name} WHERE {column.name} IN ({marks})"
+    return [row[0] for row in execute_sqlite(connection, query, keys)]
 
 
 def _insert_episodes(connection: Connection, records: Iterable[Record]) -> tuple[set[str], set[str]]:

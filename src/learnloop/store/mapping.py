@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from functools import cache
+from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -77,8 +78,9 @@ Where spans come one after the other, in any order, who did what is known for su
 
 _CONVERSION_ERRORS = (ValueError, TypeError, AttributeError, OverflowError, NotImplementedError, RecursionError)
 
-_ROWS_PER_STATEMENT = (256, 32, 4, 1)
-"""SQLite takes 32,766 parameters in a statement, and the widest table has fewer than 32 columns."""
+_ROWS_PER_STATEMENT = (256, 32)
+"""SQLite takes 32,766 parameters in a statement, and the widest table has fewer than 32 columns. The rest of the rows
+go with one more statement of their number."""
 _POSTGRESQL_TYPES: Mapping[type[Any], tuple[str, str]] = {
     types.TextColumn: ("text", ""),
     types.TimeColumn: ("timestamptz", ""),
@@ -256,6 +258,17 @@ def insert_statement(kind: type[Record], dialect_name: str, *, sequence: bool = 
     )
 
 
+def execute_sqlite(connection: Connection, statement: str, values: Sequence[Any]) -> sqlite3.Cursor:
+    """Runs a statement by SQLite's driver alone: SQLAlchemy's part costs more than a small statement itself.
+
+    Its errors are the driver's own, which ``failures.translate`` knows too.
+    """
+    driver = connection.connection.driver_connection
+    if not isinstance(driver, sqlite3.Connection):
+        raise TypeError(f"{driver!r} is no connection of SQLite")
+    return driver.execute(statement, values)
+
+
 def insert_values(connection: Connection, statement: str, rows: Sequence[Row]) -> None:
     """Writes rows to SQLite, many with each statement.
 
@@ -263,13 +276,18 @@ def insert_values(connection: Connection, statement: str, rows: Sequence[Row]) -
     every 5 ms: row by row, a program that computes in Python would hold the writer to 300 rows a second.
     """
     start = 0
-    for size in _ROWS_PER_STATEMENT:
-        while len(rows) - start >= size:
-            part = rows[start : start + size]
-            marks = f"({', '.join('?' * len(part[0]))})"
-            values = tuple(itertools.chain.from_iterable(part))
-            connection.exec_driver_sql(statement.format(rows=", ".join([marks] * size)), values)
-            start += size
+    while start < len(rows):
+        left = len(rows) - start
+        size = next((size for size in _ROWS_PER_STATEMENT if size <= left), left)
+        part = rows[start : start + size]
+        execute_sqlite(connection, _filled(statement, len(part[0]), size), list(itertools.chain.from_iterable(part)))
+        start += size
+
+
+@lru_cache(maxsize=512)
+def _filled(statement: str, num_columns: int, num_rows: int) -> str:
+    marks = f"({', '.join('?' * num_columns)})"
+    return statement.format(rows=", ".join([marks] * num_rows))
 
 
 def json_rows(names: Sequence[str], rows: Iterable[Row]) -> str:

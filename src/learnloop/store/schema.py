@@ -150,6 +150,7 @@ decisions = Table(
     Column("is_deferred", BooleanColumn(), nullable=False, server_default=false()),
     _time("created_at"),
     Index(None, "episode_id"),
+    Index(None, "agent_id", "policy", "sequence"),
     Index(None, "agent_id", "policy", "decision_id"),
     Index(None, "policy_version_id"),
     sqlite_autoincrement=True,
@@ -321,7 +322,9 @@ model_checkpoints = Table(
     Index(None, "agent_id"),
 )
 
-decision_activations = Table("decision_activations", metadata, _key("decision_id"), _time("created_at"))
+decision_activations = Table(
+    "decision_activations", metadata, _key("decision_id"), _time("created_at"), Index(None, "created_at")
+)
 
 policy_settings = Table(
     "policy_settings",

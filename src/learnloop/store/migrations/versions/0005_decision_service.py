@@ -29,12 +29,15 @@ def upgrade() -> None:
     ):
         op.add_column("decisions", sa.Column(name, kind, nullable=True))
     op.add_column("decisions", sa.Column("is_deferred", sa.Boolean(), nullable=False, server_default=sa.false()))
+    newest = ["agent_id", "policy", "sequence"]
+    op.create_index(f"ix_decisions_{'_'.join(newest)}", "decisions", newest, unique=False)
     op.create_table(
         "decision_activations",
         sa.Column("decision_id", text, nullable=False),
         sa.Column("created_at", moment, nullable=False),
         sa.PrimaryKeyConstraint("decision_id", name="pk_decision_activations"),
     )
+    op.create_index("ix_decision_activations_created_at", "decision_activations", ["created_at"], unique=False)
     _make_settings()
     _make_updates()
     op.create_table(

@@ -1,0 +1,301 @@
+"""The decision service over HTTP: how many decisions a second, how fast one is answered, and what learning costs them.
+
+A decision is ``POST /select_action`` of seed 1 with an embedding of 1536 numbers, as JSON or as base64 float32, through
+the network 1536-256-256-128-5 and its value network; ours is in the log, with an fsync, before it is answered. The
+clients run in one thread of this process, on the same cores. Peers: seed 1's server rebuilt from its description, and
+FastAPI with a pydantic model; neither logs anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.http_load import Load, closed_loop, open_loop, post
+from benchmarks.peers import ROOT, PeerError, peer_python
+from benchmarks.report import Goal, Options, Row, make_row
+from benchmarks.rl_settings import THREADS
+
+TORCH = ("stable-baselines3==2.9.2", "torch==2.13.0", "gymnasium==1.4.0", "numpy==2.4.6")
+"""The environment that the benchmark of training has for SB3; torch and numpy are what is used of it."""
+FASTAPI = ("fastapi==0.165.0", "uvicorn[standard]==0.54.0", "numpy==2.4.6")
+PEERS = {
+    "seed_one": ("seed 1's server rebuilt (http.server, torch 2.13.0)", "sb3", TORCH),
+    "fastapi_model": ("FastAPI 0.165.0, pydantic, uvicorn[standard] 0.54.0, numpy", "fastapi", FASTAPI),
+}
+SIZE = 1536
+NUM_BODIES = 32
+WARM_SECONDS = 1.0
+
+
+def run(options: Options) -> list[Row]:
+    seconds = 2.0 if options.quick else 8.0
+    repetitions = options.repetitions(published=3, quick=1)
+    return [*_serving_rows(repetitions, seconds), *_learning_rows(repetitions, seconds), _choose_row(options)]
+
+
+# Requests ----------------------------------------------------------------------------------------------------------
+
+
+def embeddings() -> list[NDArray[np.float32]]:
+    rng = np.random.default_rng(0)
+    return [rng.normal(size=SIZE).astype(np.float32) for _ in range(NUM_BODIES)]
+
+
+def as_json(path: str, name: str, **fields: object) -> list[bytes]:
+    """Returns requests with the numbers as text, as clients write them."""
+    bodies = []
+    for vector in embeddings():
+        numbers = ",".join(repr(float(x)) for x in vector.astype(np.float64))
+        rest = json.dumps(fields)[1:]
+        bodies.append(f'{{"{name}":[{numbers}]{"," if fields else ""}{rest}'.encode())
+    return [post(path, body) for body in bodies]
+
+
+def as_base64(path: str, name: str, **fields: object) -> list[bytes]:
+    """Returns requests with the numbers as base64 float32."""
+    return [
+        post(path, json.dumps({name: base64.b64encode(vector.tobytes()).decode(), **fields}).encode())
+        for vector in embeddings()
+    ]
+
+
+# Servers -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def our_server(*arguments: str) -> Iterator[int]:
+    """Gives the port of ``learnloop serve`` over a store of its own, on the disk of this checkout."""
+    folder = ROOT / ".bench"
+    folder.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as home:
+        command = [sys.executable, "-m", "learnloop", "--home", home, "serve", "--port", "0", "--json", *arguments]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **THREADS}) as process:
+            try:
+                told = process.stdout.readline() if process.stdout else ""
+                yield int(json.loads(told)["urls"][0].rpartition(":")[2])
+            finally:
+                process.terminate()
+                process.wait(30)
+
+
+@contextmanager
+def peer_server(script: str) -> Iterator[int]:
+    """Gives the port of a peer.
+
+    Raises:
+        PeerError: it cannot be installed, or does not start.
+    """
+    _, folder, requirements = PEERS[script]
+    python = peer_python(folder, requirements)
+    command = [str(python), str(Path(__file__).parent / "service_peers" / f"{script}.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **THREADS}) as process:
+        try:
+            told = process.stdout.readline() if process.stdout else ""
+            if not told.strip().isdigit():
+                raise PeerError(f"{script} did not start: it said {told!r}")
+            yield int(told)
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def warmed(port: int, requests: Sequence[bytes]) -> None:
+    """Sends requests that do not count; waits until the server accepts them."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            closed_loop(port, requests, 4, WARM_SECONDS)
+            return
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+# Rows --------------------------------------------------------------------------------------------------------------
+
+
+def _serving_rows(repetitions: int, seconds: float) -> list[Row]:
+    path = "/select_action"
+    numbers, packed = as_json(path, "embedding"), as_base64(path, "embedding")
+    ours: dict[str, list[Load]] = {}
+    peers: dict[str, list[float]] = {script: [] for script in PEERS}
+    problems: dict[str, str] = {}
+    for _ in range(repetitions):
+        with our_server() as port:
+            warmed(port, numbers)
+            for name, load in _loads(port, numbers, packed, seconds):
+                ours.setdefault(name, []).append(load)
+        for script in PEERS:
+            try:
+                with peer_server(script) as port:
+                    warmed(port, numbers)
+                    clients = 1 if script == "seed_one" else 16  # it serves one connection at a time
+                    peers[script].append(closed_loop(port, numbers, clients, seconds).rate)
+            except PeerError as error:
+                problems[script] = str(error)
+    rates = [load.rate for load in ours["json"]]
+    rows = [
+        make_row(
+            "decisions a second, JSON, 16 clients",
+            rates,
+            "1/s",
+            peer=title,
+            peer_values=peers[script],
+            goal=Goal(of="value", relation=">=", bound=2_500),
+            note=problems.get(script),
+        )
+        for script, (title, _, _) in PEERS.items()
+    ]
+    rows.append(
+        make_row(
+            "decisions a second, base64, 16 clients",
+            [load.rate for load in ours["base64"]],
+            "1/s",
+            goal=Goal(of="value", relation=">=", bound=5_000),
+        )
+    )
+    for name, key, percent, bound in (
+        ("p50, JSON, one client", "one", 50, 2.0),
+        ("p99, JSON, 16 clients in a closed loop", "json", 99, 20.0),
+        ("p99, base64, 100 agents at 10/s each", "open", 99, 10.0),
+        ("p99, JSON, 100 agents at 10/s each", "open json", 99, 10.0),
+    ):
+        values = [load.percentile_ms(percent) for load in ours[key]]
+        rows.append(make_row(name, values, "ms", goal=Goal(of="value", relation="<=", bound=bound)))
+    return rows
+
+
+def _loads(port: int, numbers: Sequence[bytes], packed: Sequence[bytes], seconds: float) -> Iterator[tuple[str, Load]]:
+    yield "json", closed_loop(port, numbers, 16, seconds)
+    yield "base64", closed_loop(port, packed, 16, seconds)
+    yield "one", closed_loop(port, numbers, 1, seconds)
+    yield "open", open_loop(port, packed, 100, 10.0, seconds)
+    yield "open json", open_loop(port, numbers, 100, 10.0, seconds)
+
+
+def _learning_rows(repetitions: int, seconds: float) -> list[Row]:
+    """Returns what learning does to p99: of a bandit that is learned beside, and of seed 1's network at updates."""
+    found: dict[str, list[float]] = {"bandit": [], "network": []}
+    for _ in range(repetitions):
+        for name, measure in (("bandit", _bandit_load), ("network", _network_load)):
+            with our_server("--no-learning") as port:
+                quiet = measure(port, seconds, learning=False)
+            with our_server() as port:
+                busy = measure(port, seconds, learning=True)
+            found[name].append(busy.percentile_ms(99) / quiet.percentile_ms(99))
+    goal = Goal(of="value", relation="<=", bound=2.0)
+    return [
+        make_row("p99 while a bandit learns / while it does not", found["bandit"], "x", goal=goal),
+        make_row("p99 while the network learns / while it does not", found["network"], "x", goal=goal),
+    ]
+
+
+def _bandit_load(port: int, seconds: float, *, learning: bool) -> Load:
+    """Returns the load of 100 agents while updates follow each other; the log has 2,000 rewarded decisions."""
+    import httpx2
+
+    url = f"http://127.0.0.1:{port}"
+    topics = [{"id": f"item{number}", "features": {"topic": f"t{number % 7}", "size": number}} for number in range(5)]
+    rng = np.random.default_rng(1)
+    with httpx2.Client(base_url=url, timeout=60) as client:
+        settings = {"learning": {"min_new_rewards": 1}}
+        path = "/v1/agents/default/policies/front/settings"
+        client.put(path, json=settings, headers={"if-match": '"0"'}).raise_for_status()
+        contexts = [{"user": f"u{rng.integers(20)}", "hour": int(rng.integers(24))} for _ in range(2_000)]
+        kind = {"content-type": "application/x-ndjson"}
+        lines = "\n".join(json.dumps({"policy": "front", "context": each, "actions": topics}) for each in contexts)
+        made = client.post("/v1/decisions/batch", content=lines, headers=kind).text.splitlines()
+        chosen = [json.loads(line)["result"] for line in made]
+        if learning:
+            rewards = "\n".join(
+                json.dumps({"decision_id": each["decision_id"], "value": float(each["action"] == "item2")})
+                for each in chosen
+            )
+            client.post("/v1/decisions/rewards/batch", content=rewards, headers=kind).raise_for_status()
+    requests = [
+        post("/v1/decisions", json.dumps({"policy": "front", "context": each, "actions": topics}).encode())
+        for each in contexts[:NUM_BODIES]
+    ]
+    warmed(port, requests)
+    ended = threading.Event()
+    feeder = threading.Thread(target=_feed, args=(url, [each["decision_id"] for each in chosen], ended))
+    if learning:
+        feeder.start()
+    load = open_loop(port, requests, 100, 10.0, seconds)
+    ended.set()
+    if learning:
+        feeder.join()
+    return load
+
+
+def _feed(url: str, decision_ids: Sequence[str], ended: threading.Event) -> None:
+    """Sends a reward every now and then, so that there is always something new to learn from."""
+    import httpx2
+
+    with httpx2.Client(base_url=url, timeout=60) as client:
+        for decision_id in decision_ids:
+            client.post(f"/v1/decisions/{decision_id}/reward", json={"value": 0.5}).raise_for_status()
+            if ended.wait(0.2):
+                return
+
+
+def _network_load(port: int, seconds: float, *, learning: bool) -> Load:
+    """Returns the load of 100 agents while another client has the network updated again and again."""
+    requests = as_base64("/select_action", "embedding")
+    warmed(port, requests)
+    ended = threading.Event()
+    trainer = threading.Thread(target=_train, args=(f"http://127.0.0.1:{port}", ended))
+    if learning:
+        trainer.start()
+        time.sleep(1.0)
+    load = open_loop(port, requests, 100, 10.0, seconds)
+    ended.set()
+    if learning:
+        trainer.join()
+    return load
+
+
+def _train(url: str, ended: threading.Event) -> None:
+    import httpx2
+
+    state = base64.b64encode(embeddings()[0].tobytes()).decode()
+    with httpx2.Client(base_url=url, timeout=120) as client:
+        while not ended.is_set():
+            chosen = client.post("/select_action", json={"embedding": state}).json()
+            experience = {
+                "state": state,
+                "next_state": state,
+                "action": chosen["action"],
+                "reward": 1.0,
+                "done": True,
+                "log_prob": chosen["log_prob"],
+                "value": chosen["value"],
+            }
+            for _ in range(256):
+                client.post("/store_experience", json=experience).raise_for_status()
+                if ended.is_set():
+                    return
+            client.post("/update", json={}).raise_for_status()
+
+
+def _choose_row(options: Options) -> Row:
+    """Returns what one decision takes in this process, through the network of seed 1, without the log."""
+    from benchmarks.service_choice import median_microseconds
+
+    values = [median_microseconds(500 if options.quick else 5_000) for _ in range(options.repetitions(5, 1))]
+    name = "p50 of a decision in process, 1536-256-256-128-5"
+    return make_row(name, values, "us", goal=Goal(of="value", relation="<=", bound=200))

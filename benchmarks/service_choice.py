@@ -1,0 +1,32 @@
+"""One decision in this process, through the network 1536-256-256-128-5: what is asked, chosen and made a record."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import numpy as np
+
+from learnloop.decisions.episode_learning import EpisodeTrainer
+from learnloop.decisions.service import Asked, Served
+from learnloop.decisions.settings import DecisionSettings, NetworkSettings
+
+MUTATIONS = ("try-catch-style", "context-reduction", "expansion", "constraint-addition", "task-decomposition")
+_WARM = 200
+
+
+def median_microseconds(number: int) -> float:
+    """Returns the median time of ``number`` decisions, each about another vector, in microseconds."""
+    network = NetworkSettings(actions=MUTATIONS)
+    policy = EpisodeTrainer(network).train([], seed=0)
+    settings = DecisionSettings(network=network)
+    served = Served("agent", "policy", 1, settings, "version", "named_actions", policy, None)
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(64, network.input_dim)).astype(np.float32)
+    times = []
+    for turn in range(_WARM + number):
+        asked = Asked(list(MUTATIONS), vector=vectors[turn % len(vectors)])
+        began = time.perf_counter()
+        served.decide(asked, rng)
+        times.append(time.perf_counter() - began)
+    return statistics.median(times[_WARM:]) * 1e6

@@ -1,0 +1,418 @@
+"""Commands about the decision service: its log, its policies' settings, and what was learned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from learnloop.cli.output import json_option, open_workspace, print_json, print_table, progress, say
+
+if TYPE_CHECKING:
+    from learnloop.loop.counterfactual import Counterfactual
+    from learnloop.loop.decision_imports import DecisionImport
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+_NOTHING_YET = "no decisions; make some with: learnloop serve, or: learnloop decisions import FILE"
+
+
+@click.group()
+def decisions() -> None:
+    """Import, look at, reward and evaluate decisions; set how policies choose and learn."""
+
+
+@decisions.command("import")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_FILE)
+@click.option("--agent", required=True, help="Whose decisions.")
+@click.option("--policy", required=True, help="Of which policy.")
+@click.option(
+    "--format", "format_name", default="auto", show_default=True, type=click.Choice(["auto", "dsjson", "vw"]),
+    help="Azure Personalizer's and VW's dsjson, or VW's text for cb and cb_adf.",
+)  # fmt: skip
+@click.option("--first-is-baseline", is_flag=True, help="The first action is your own logic's, as in Personalizer.")
+@click.option("--strict", is_flag=True, help="Import nothing of a file that has a bad line.")
+@json_option
+@click.pass_context
+def import_(
+    ctx: click.Context,
+    files: tuple[Path, ...],
+    agent: str,
+    policy: str,
+    format_name: str,
+    first_is_baseline: bool,
+    strict: bool,
+    as_json: bool,
+) -> None:
+    """Import logs of Azure Personalizer or Vowpal Wabbit with their propensities; a second import adds nothing.
+
+    \b
+    Examples:
+      learnloop decisions import log.dsjson.gz --agent shop --policy banner
+      learnloop decisions import 2026/*.json --agent shop --policy banner --first-is-baseline
+      learnloop decisions import train.vw --agent shop --policy banner --format vw --strict
+    """
+    from learnloop.core.errors import NotFoundError
+    from learnloop.loop.decision_imports import import_decisions
+
+    for file in files:
+        if not file.is_file():
+            raise NotFoundError(f"no file {str(file)!r}; nothing was imported")
+    workspace = open_workspace(ctx, create=True)
+    found = []
+    with progress(f"Importing {files[0].name}", sum(file.stat().st_size for file in files)) as advance:
+        for file in files:
+            one = import_decisions(
+                workspace,
+                file,
+                agent=agent,
+                policy=policy,
+                format_name=None if format_name == "auto" else format_name,
+                first_is_baseline=first_is_baseline,
+                strict=strict,
+                progress=advance,
+            )
+            found.append(one)
+            if not as_json:
+                _say_import(one)
+    if as_json:
+        print_json("learnloop.decision-import/v1", files=found)
+
+
+def _say_import(found: DecisionImport) -> None:
+    say(
+        f"{found.file}: {found.format}, {found.num_lines:,} lines, {found.num_decisions:,} decisions, "
+        f"{found.num_rewards:,} rewards; {found.num_new:,} records are new"
+    )
+    notes = {
+        "{:,} decisions have no reward": found.num_without_reward,
+        "{:,} decisions count only once they are activated": found.num_deferred - found.num_activated,
+        "{:,} decisions stand for others that were left out of the log (pdrop); it is kept, not used": (
+            found.num_dropping
+        ),
+        "{:,} observations are of decisions that are not here": found.num_unmatched,
+        "{:,} bad lines were left out": found.num_bad_lines,
+    }
+    for fault in found.bad_lines:
+        say(f"line {fault.line}: {fault.reason}", error=True)
+    for words, number in notes.items():
+        if number > 0:
+            say(words.format(number), error=True)
+
+
+@decisions.command("list")
+@click.option("--agent", help="Only this agent's.")
+@click.option("--policy", help="Only of this policy.")
+@click.option("--episode", help="Only of this episode.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="The most to list.")
+@click.option("--after", metavar="CURSOR", help="Where the page before ended.")
+@json_option
+@click.pass_context
+def list_(
+    ctx: click.Context,
+    agent: str | None,
+    policy: str | None,
+    episode: str | None,
+    limit: int,
+    after: str | None,
+    as_json: bool,
+) -> None:
+    """List decisions, what was stored last first.
+
+    \b
+    Examples:
+      learnloop decisions list --agent shop --policy banner --limit 10
+    """
+    from learnloop.loop.decision_reading import list_decisions
+
+    page = list_decisions(open_workspace(ctx), agent=agent, policy=policy, episode=episode, limit=limit, after=after)
+    if as_json:
+        print_json("learnloop.decisions/v1", data=page.rows, next_cursor=page.next_cursor)
+        return
+    rows = [
+        (each.decision_id, f"{each.agent_id}.{each.policy}", each.action, each.propensity, each.mode, each.created_at)
+        for each in page.rows
+    ]
+    print_table(("decision", "policy", "action", "propensity", "mode", "made"), rows, empty=_NOTHING_YET)
+    if page.next_cursor is not None:
+        say(f"more with --after {page.next_cursor}", error=True)
+
+
+@decisions.command()
+@click.argument("decision_id")
+@json_option
+@click.pass_context
+def show(ctx: click.Context, decision_id: str, as_json: bool) -> None:
+    """Show a decision with its rewards.
+
+    \b
+    Examples:
+      learnloop decisions show 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012
+    """
+    from learnloop.loop.decision_reading import show_decision
+
+    found = show_decision(open_workspace(ctx), decision_id)
+    decision = found.decision
+    if as_json:
+        print_json(
+            "learnloop.decision/v1",
+            decision=decision,
+            rewards=found.rewards,
+            reward=found.reward,
+            activated_at=found.activated_at,
+        )
+        return
+    say(f"{decision.decision_id}: {decision.action} of {decision.agent_id}.{decision.policy}")
+    if decision.is_deferred:
+        used = f"activated at {found.activated_at}" if found.activated_at else "not activated: it does not count"
+        say(f"deferred; {used}")
+    probabilities: list[float] | list[None] = decision.probabilities or [None] * len(decision.actions)
+    allowed = decision.mask or [True] * len(decision.actions)
+    rows = [
+        (action, probability, "yes" if ok else "no")
+        for action, probability, ok in zip(decision.actions, probabilities, allowed, strict=True)
+    ]
+    print_table(("action", "probability", "allowed"), rows, empty="no actions")
+    parts = [(each.name, each.value, each.weight, each.source, each.created_at) for each in found.rewards]
+    print_table(("reward", "value", "weight", "source", "given"), parts, empty="no rewards yet")
+    if found.reward is not None:
+        say(f"counts as {found.reward:g}")
+
+
+@decisions.command()
+@click.argument("decision_id")
+@click.argument("parts", metavar="[PART=]VALUE...", nargs=-1, required=True)
+@click.option("--author", envvar="LEARNLOOP_AUTHOR", help="Who says so [LEARNLOOP_AUTHOR].")
+@click.option("--reason", help="Why.")
+@json_option
+@click.pass_context
+def reward(
+    ctx: click.Context, decision_id: str, parts: tuple[str, ...], author: str | None, reason: str | None, as_json: bool
+) -> None:
+    """Say what a decision was worth: a number, or parts by name, which add up.
+
+    The same part again replaces it.
+
+    \b
+    Examples:
+      learnloop decisions reward 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012 1
+      learnloop decisions reward 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012 click=1 minutes=-0.3
+    """
+    from learnloop.loop.decision_changes import reward as write
+
+    values = _parts(parts)
+    rewards = write(open_workspace(ctx), decision_id, values, author=author, reason=reason)
+    if as_json:
+        print_json("learnloop.decision-rewards/v1", decision_id=decision_id, rewards=rewards)
+        return
+    say(f"{decision_id}: " + ", ".join(f"{each.name} {each.value:g}" for each in rewards if each.value is not None))
+
+
+def _parts(given: tuple[str, ...]) -> dict[str, float | None]:
+    values: dict[str, float | None] = {}
+    for word in given:
+        name, sign, number = word.rpartition("=")
+        name = name if sign else "reward"
+        if not name or name in values:
+            raise click.UsageError(f"{word!r}: give each part once, as PART=VALUE, or one VALUE alone")
+        try:
+            values[name] = float(number)
+        except ValueError as error:
+            raise click.UsageError(f"{word!r}: {number!r} is no number") from error
+    return values
+
+
+@decisions.command()
+@click.argument("decision_id")
+@json_option
+@click.pass_context
+def activate(ctx: click.Context, decision_id: str, as_json: bool) -> None:
+    """Say that a deferred decision was used: it counts from now on.
+
+    \b
+    Examples:
+      learnloop decisions activate 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012
+    """
+    from learnloop.loop.decision_changes import activate as write
+
+    found = write(open_workspace(ctx), decision_id)
+    if as_json:
+        print_json("learnloop.decision-activation/v1", activation=found)
+        return
+    say(f"{decision_id}: counts since {found.created_at}")
+
+
+@decisions.command()
+@click.argument("agent")
+@click.argument("policy")
+@click.option("--target", "targets", multiple=True, help="champion, uniform, baseline, best-fixed or NAME@3; repeat.")
+@click.option("--since", metavar="TIME", help="Made then or later: 2026-01-31, or how long ago, such as 7d.")
+@click.option("--until", metavar="TIME", help="Made before.")
+@click.option("--estimator", type=click.Choice(["dr", "ips", "snips"]), default="dr", show_default=True)
+@click.option("--max-missing", type=click.FloatRange(0, 1), help="A larger share without a reward is refused [0.01].")
+@json_option
+@click.pass_context
+def evaluate(
+    ctx: click.Context, /, agent: str, policy: str, targets: tuple[str, ...], as_json: bool, **options: Any
+) -> None:
+    """Tell what other policies would have earned on the logged decisions.
+
+    \b
+    Examples:
+      learnloop decisions evaluate shop banner
+      learnloop decisions evaluate shop banner --target champion --target uniform --since 7d --json
+    """
+    from learnloop.loop.counterfactual import DEFAULT_TARGETS, CounterfactualOptions, evaluate_decisions
+    from learnloop.loop.moments import parse_moment
+
+    for name in ("since", "until"):
+        options[name] = None if options[name] is None else parse_moment(options[name])
+    chosen = CounterfactualOptions(**{name: value for name, value in options.items() if value is not None})
+    found = evaluate_decisions(open_workspace(ctx), agent, policy, targets or DEFAULT_TARGETS, chosen)
+    if as_json:
+        print_json("learnloop.counterfactual/v1", report=found)
+        return
+    _print_evaluation(found)
+
+
+def _print_evaluation(found: Counterfactual) -> None:
+    logged = found.logged_interval
+    rows: list[tuple[object, ...]] = [
+        ("as logged", found.logged_mean, logged and logged.low, logged and logged.high, None)
+    ]
+    notes = []
+    for each in found.targets:
+        estimate = each.estimate
+        interval = None if estimate is None else estimate.interval
+        size = None if estimate is None else estimate.overlap.effective_sample_size
+        value = None if estimate is None else estimate.value
+        rows.append((each.label, value, interval and interval.low, interval and interval.high, size))
+        notes += [f"{each.label}: {each.reason}"] if each.reason else []
+        notes += [f"{each.label}: {warning}" for warning in (estimate.warnings if estimate else [])]
+    print_table(("policy", "reward", "from", "to", "effective"), rows, empty="")
+    say(f"{found.num_rewarded:,} of {found.num_decisions:,} decisions have a reward")
+    for note in notes:
+        say(note, error=True)
+
+
+@decisions.command("match-rate")
+@click.argument("agent")
+@click.argument("policy")
+@click.option("--newest", type=click.IntRange(min=1), help="Of so many decisions, the newest [all].")
+@json_option
+@click.pass_context
+def match_rate_(ctx: click.Context, agent: str, policy: str, newest: int | None, as_json: bool) -> None:
+    """Tell how often the policy would have chosen what your own logic chose.
+
+    \b
+    Examples:
+      learnloop decisions match-rate shop banner --newest 1000
+    """
+    from learnloop.decisions.apprentice import match_rate
+
+    found = match_rate(open_workspace(ctx).store, agent, policy, newest=newest)
+    if as_json:
+        print_json("learnloop.match-rate/v1", report=found)
+    elif found.share is None or found.interval is None:
+        say("no decision of which both choices are known", error=True)
+    else:
+        between = f"{found.interval.low:.1%} to {found.interval.high:.1%}"
+        say(f"{found.share:.1%} of {found.num_decisions:,} ({between})")
+
+
+@decisions.command()
+@click.argument("agent")
+@click.argument("policy")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="The most to list.")
+@click.option("--after", metavar="CURSOR", help="Where the page before ended.")
+@json_option
+@click.pass_context
+def updates(ctx: click.Context, agent: str, policy: str, limit: int, after: str | None, as_json: bool) -> None:
+    """List what the learner tried, the newest first, with its verdicts.
+
+    \b
+    Examples:
+      learnloop decisions updates shop banner --json
+    """
+    from learnloop.loop.decision_reading import list_updates
+
+    page = list_updates(open_workspace(ctx), agent, policy, limit=limit, after=after)
+    if as_json:
+        print_json("learnloop.learning-updates/v1", data=page.rows, next_cursor=page.next_cursor)
+        return
+    rows = [
+        (each.ended_at, each.verdict, each.num_samples, each.num_held_out, each.error or "; ".join(each.reasons))
+        for each in page.rows
+    ]
+    print_table(("ended", "verdict", "samples", "held out", "message"), rows, empty="no updates yet")
+    if page.next_cursor is not None:
+        say(f"more with --after {page.next_cursor}", error=True)
+
+
+@decisions.command()
+@click.argument("agent")
+@click.argument("policy")
+@click.option("--set", "changes", metavar="KEY=VALUE", multiple=True, help="Change a value; VALUE is JSON or a word.")
+@click.option("--file", "given", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Replace all.")
+@click.option("--version", type=click.IntRange(min=0), help="Only if this version holds (exit 5 otherwise).")
+@click.option("--history", "is_history", is_flag=True, help="List all versions.")
+@click.option("--author", envvar="LEARNLOOP_AUTHOR", help="Who says so [LEARNLOOP_AUTHOR].")
+@json_option
+@click.pass_context
+def settings(
+    ctx: click.Context,
+    /,
+    agent: str,
+    policy: str,
+    changes: tuple[str, ...],
+    given: Path | None,
+    is_history: bool,
+    as_json: bool,
+    **how: Any,
+) -> None:
+    """Show or change how a policy chooses and learns; each change is a new version.
+
+    \b
+    Examples:
+      learnloop decisions settings shop banner
+      learnloop decisions settings shop banner --set mode=apprentice --set exploration.epsilon=0.1
+      learnloop decisions settings shop banner --file settings.json --version 3
+      learnloop decisions settings shop banner --history
+    """
+    from learnloop.cli.setting_values import changed
+    from learnloop.decisions.settings import read_settings
+    from learnloop.decisions.settings_store import current, history, put
+
+    is_change = bool(changes) or given is not None
+    if is_change and is_history:
+        raise click.UsageError("--history lists; give it without --set and --file")
+    workspace = open_workspace(ctx, create=is_change)
+    if is_history:
+        _print_history(history(workspace.store, agent, policy), as_json)
+        return
+    held = current(workspace.store, agent, policy)
+    if is_change:
+        wanted = read_settings(changed(held.settings, changes, given))
+        # what was read is what is changed: a version that came meanwhile must not be lost
+        expected = how["version"] if how["version"] is not None else (held.version if changes else None)
+        held = put(workspace.store, agent, policy, wanted, author=how["author"], expected_version=expected)
+    if as_json:
+        print_json(
+            "learnloop.policy-settings/v1", agent_id=agent, policy=policy, version=held.version, settings=held.settings
+        )
+        return
+    import msgspec
+
+    say(f"version {held.version}" + (", the defaults: nothing was set" if held.version == 0 else ""), error=True)
+    for line in msgspec.json.format(msgspec.json.encode(held.settings), indent=2).decode().splitlines():
+        say(line)
+
+
+def _print_history(found: list[Any], as_json: bool) -> None:
+    if as_json:
+        print_json("learnloop.policy-settings-history/v1", data=found)
+        return
+    import msgspec
+
+    rows = [(each.version, each.created_at, each.author, msgspec.json.encode(each.settings).decode()) for each in found]
+    print_table(("version", "set", "by", "description"), rows, empty="nothing was set: the defaults hold")

@@ -1,0 +1,226 @@
+"""Reads a log file line by line: through gzip, with bounds, counting and naming what cannot be read."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Final, cast
+
+from learnloop.core.errors import FormatError, NotFoundError, UsageError, one_of
+from learnloop.core.records import Record
+from learnloop.decisions.importing.choices import Activated, Choices, LoggedChoice, Observation
+from learnloop.decisions.importing.dsjson import read_line
+from learnloop.decisions.importing.vw_text import Example, adf_choice, cb_choice, read_example
+from learnloop.decisions.settings import MAX_ACTIONS
+
+FORMATS: Final = ("dsjson", "vw")
+MAX_LINE_BYTES = 16 * 1024 * 1024
+MAX_FAULTS = 20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+Progress = Callable[[int], None]
+"""Called with the number of bytes read since the last call."""
+Found = Record | Observation | Activated
+
+
+class LineFault(Record, frozen=True, kw_only=True):
+    """A line that could not be read."""
+
+    line: int
+    """Counted from 1; of several lines that are one choice, the first."""
+    reason: str
+
+
+def format_of(path: Path) -> str:
+    """Returns the format of a file by the first of its lines that is not empty.
+
+    Raises:
+        NotFoundError: there is no such file.
+        FormatError: it is of none, or empty.
+        UsageError: it cannot be read.
+    """
+    if not path.is_file():
+        raise NotFoundError(f"no file {str(path)!r}; name a log of Azure Personalizer or Vowpal Wabbit")
+    for _, raw in numbered_lines(path):
+        text = raw.strip()
+        if text:
+            if text[:1] == b"{":
+                return "dsjson"
+            if b"|" in text:
+                return "vw"
+            break
+    raise FormatError(f"{path.name} fits no format of {one_of(FORMATS)}: lines of JSON objects, or of '... | features'")
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yields the lines of a file, gzipped or not, with their numbers from 1.
+
+    Raises:
+        FormatError: the gzip is damaged, or a line is too long.
+        UsageError: it cannot be read.
+    """
+    with _opened(path) as lines:
+        number = 0
+        while raw := lines.readline(MAX_LINE_BYTES + 1):
+            number += 1
+            if len(raw) > MAX_LINE_BYTES:
+                raise FormatError(f"{path.name}, line {number} is longer than {MAX_LINE_BYTES:,} bytes")
+            yield number, raw.removeprefix(_BYTE_ORDER_MARK) if number == 1 else raw
+
+
+class LogFile:
+    """One pass over a log.
+
+    Attributes:
+        num_lines: read so far.
+        num_bad_lines: those of them that could not be read.
+        bad_lines: the first of these.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        format_name: str,
+        choices: Choices,
+        *,
+        strict: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        """Reads nothing yet; the arguments are as for ``import_decisions``."""
+        if format_name not in FORMATS:
+            raise FormatError(f"{format_name!r} is no format of logs; allowed are {one_of(FORMATS)}")
+        self._path = path
+        self._format = format_name
+        self._choices = choices
+        self._strict = strict
+        self._progress = progress or (lambda number: None)
+        self.num_lines = 0
+        self.num_bad_lines = 0
+        self.bad_lines: list[LineFault] = []
+
+    def items(self) -> Iterator[list[Found]]:
+        """Yields what each good line says: the records of its choices, or observations without their choice.
+
+        Raises:
+            FormatError: the file is damaged; with ``strict`` also where a line cannot be read.
+            UsageError: it cannot be read.
+        """
+        yield from self._dsjson() if self._format == "dsjson" else self._vw()
+
+    def _dsjson(self) -> Iterator[list[Found]]:
+        for number, raw in self._lines():
+            if raw.strip():
+                try:
+                    found = self._records(number, raw)
+                except FormatError as error:
+                    self._refuse(number, error)
+                    continue
+                yield found
+
+    def _records(self, number: int, raw: bytes) -> list[Found]:
+        found: list[Found] = []
+        for each in read_line(raw):
+            if isinstance(each, LoggedChoice):
+                found += self._choices.records(each, number, raw)
+            else:
+                found.append(each)
+        return found
+
+    def _vw(self) -> Iterator[list[Found]]:
+        number_of_actions = _highest_action(self._path)
+        block: list[tuple[int, bytes]] = []
+        for number, raw in self._lines():
+            if raw.strip():
+                block.append((number, raw))
+                if len(block) > MAX_ACTIONS + 1 and number_of_actions is None:
+                    raise FormatError(
+                        f"{self._path.name}, line {block[0][0]}: more than {MAX_ACTIONS} lines of one choice"
+                    )
+            if block and (number_of_actions is not None or not raw.strip()):
+                yield from self._block(block, number_of_actions)
+                block = []
+        if block:
+            yield from self._block(block, number_of_actions)
+
+    def _block(self, block: list[tuple[int, bytes]], number_of_actions: int | None) -> Iterator[list[Found]]:
+        number = block[0][0]
+        try:
+            examples = [_example(raw) for _, raw in block]
+            one = adf_choice(examples) if number_of_actions is None else cb_choice(examples[0], number_of_actions)
+            found: list[Found] = [*self._choices.records(one, number, b"".join(raw for _, raw in block))]
+        except FormatError as error:
+            self._refuse(number, error)
+            return
+        yield found
+
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
+        for number, raw in numbered_lines(self._path):
+            self._progress(len(raw))
+            self.num_lines = number
+            yield number, raw
+
+    def _refuse(self, number: int, error: FormatError) -> None:
+        if self._strict:
+            raise FormatError(f"{self._path.name}, line {number}: {error}; nothing was imported") from error
+        self.num_bad_lines += 1
+        if len(self.bad_lines) < MAX_FAULTS:
+            self.bad_lines.append(LineFault(line=number, reason=str(error)))
+
+
+def modified_at(path: Path) -> datetime:
+    """Returns when a file was written last: it stands for the time of lines that have none."""
+    return datetime.fromtimestamp(path.stat().st_mtime, UTC)
+
+
+def _example(raw: bytes) -> Example:
+    try:
+        return read_example(raw.decode("utf-8").strip("\r\n"))
+    except UnicodeDecodeError as error:
+        raise FormatError(f"not UTF-8 ({error})") from error
+
+
+def _highest_action(path: Path) -> int | None:
+    """Returns the number of actions of a ``cb`` log, the highest that is named; None: it is ``cb_adf``.
+
+    The whole log has to be read for it: a line names the action that was chosen, not those that could have been.
+    """
+    highest = 0
+    num_labelled = num_lines = 0
+    for _, raw in numbered_lines(path):
+        if not raw.strip():
+            if num_lines > 1 and num_labelled < num_lines:
+                return None  # lines that belong together, of which not all have a label
+            continue
+        head = raw.partition(b"|")[0].split()
+        if head[:1] == [b"shared"]:
+            return None
+        num_lines += 1
+        numbers = [int(word.partition(b":")[0]) for word in head if _is_label(word)]
+        num_labelled += bool(numbers)
+        if 0 in numbers:
+            return None  # actions of cb are counted from 1; 0 stands for "this line" in cb_adf
+        highest = max([highest, *numbers])
+    return highest if num_labelled and highest <= MAX_ACTIONS else None
+
+
+def _is_label(word: bytes) -> bool:
+    action, colon, _ = word.partition(b":")
+    return bool(colon) and action.isdigit() and len(action) <= 6
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """Opens a file, through gzip where its first bytes say so."""
+    try:
+        with path.open("rb") as probe:
+            zipped = probe.read(2) == b"\x1f\x8b"
+        with cast(IO[bytes], gzip.open(path)) if zipped else path.open("rb") as lines:
+            yield lines
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise FormatError(f"{path.name} is a damaged gzip file ({error})") from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror or error})") from error

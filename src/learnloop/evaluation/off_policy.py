@@ -1,0 +1,414 @@
+"""What a policy would have earned on decisions that another one made: inverse propensities, and how far to trust them.
+
+Everything rests on w_i = pi(a_i | x_i) / p_i, where p_i is the logged probability of the logged action. The mean of
+w_i r_i is what pi would have earned if the propensities are right and the log tried all that pi chooses. Neither is
+taken on trust: the overlap says how much the log knows of pi, and whether the mean of w_i is 1, as it must be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from learnloop.core.errors import RewardError, UsageError, one_of
+from learnloop.core.protocols import Context, Policy, Sample
+from learnloop.core.seeding import generator
+from learnloop.evaluation.bounds import bernstein_bounds
+from learnloop.evaluation.held_out import Overlap
+from learnloop.evaluation.permutation import Interval
+from learnloop.evaluation.policies import Choice, distributions
+
+Floats = NDArray[np.float64]
+Estimator = Literal["ips", "snips", "dr"]
+RewardModel = Callable[[Context, Sequence[str]], Floats]
+"""Predicts the reward of each action, shape ``(len(actions),)``; made of other decisions than it is used on."""
+
+ESTIMATORS: tuple[Estimator, ...] = ("ips", "snips", "dr")
+MAX_MISSING = 0.01
+"""A larger share of decisions without a reward is refused: who is missing is rarely a matter of chance."""
+MIN_EFFECTIVE_SIZE = 200.0
+"""Below it no bootstrap interval is given: it would be far narrower than its level says."""
+MAX_UNSUPPORTED = 0.01
+MAX_WEIGHT_Z = 4.0
+BOOTSTRAP = 1_000
+MAX_GROUPS = 2_000
+"""More units than these are put together at random into so many groups, which are resampled in their place."""
+
+
+class LogOverlap(Overlap, frozen=True, kw_only=True):
+    """How much a log says about a policy, with what it says nothing about."""
+
+    num_units: int
+    unsupported_mass: float | None
+    """The share of its decisions in which the policy takes an action that the log never took; None: not known."""
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    """What a policy would have earned a decision."""
+
+    estimator: Estimator
+    value: float | None
+    """None: there is no decision to tell it from."""
+    interval: Interval | None
+    """Bootstrap over units: approximate. None where the effective sample size is below ``MIN_EFFECTIVE_SIZE``."""
+    bounds: Interval | None
+    """Holds at its level whatever the sample size, if rewards lie in ``reward_range``; of the mean over units. None
+    where no range was given."""
+    overlap: LogOverlap
+    num_missing: int
+    """Decisions left out because their reward is not known."""
+    warnings: list[str]
+    """Why not to trust it."""
+
+
+class LoggedArrays(NamedTuple):
+    """Logged decisions as numbers, one a row."""
+
+    rewards: Floats
+    """NaN where not known."""
+    weights: Floats
+    """pi(a_i | x_i) / p_i."""
+    units: NDArray[np.intp] | None = None
+    """Numbers of the units, from 0; None: each decision is one."""
+    expected: Floats | None = None
+    """sum_a pi(a | x_i) q(x_i, a) for a reward model q; for ``dr``."""
+    predicted: Floats | None = None
+    """q(x_i, a_i); for ``dr``."""
+    unsupported_mass: float | None = None
+
+
+class EstimateOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How to estimate."""
+
+    estimator: Estimator = "dr"
+    level: float = 0.95
+    """Of the interval and of the bounds."""
+    reward_range: tuple[float, float] | None = None
+    """The lowest and the highest reward that can be; needed for bounds. A reward outside is refused."""
+    max_missing: float = MAX_MISSING
+    seed: int = 0
+    """Of the bootstrap."""
+
+    def __post_init__(self) -> None:
+        """Refuses values without a meaning."""
+        if self.estimator not in ESTIMATORS:
+            raise UsageError(f"{self.estimator!r} is no estimator; allowed are {one_of(ESTIMATORS)}")
+        if not 0 < self.level < 1:
+            raise UsageError(f"level is {self.level}; it must lie between 0 and 1, such as 0.95")
+        if not 0 <= self.max_missing <= 1:
+            raise UsageError(f"max_missing is {self.max_missing}; it is a share, from 0 to 1")
+        low, high = self.reward_range or (0.0, 1.0)
+        if not -np.inf < low < high < np.inf:
+            raise UsageError(
+                f"reward_range is {self.reward_range}; give the lowest and the highest reward there can be"
+            )
+
+
+def estimate_value(
+    policy: Policy,
+    samples: Sequence[Sample],
+    *,
+    reward_model: RewardModel | float = 0.0,
+    options: EstimateOptions | None = None,
+) -> Estimate:
+    """Returns what ``policy`` would have earned a decision on the logged ``samples``.
+
+    Args:
+        policy: asked for the probability of the logged action, never for an action of its own.
+        samples: decisions with their propensities, none of which the policy was made of.
+        reward_model: for ``dr``: predicts rewards, or a constant such as the mean reward of other decisions.
+        options: the estimator, the level and the range of rewards.
+
+    Raises:
+        UsageError: a propensity is missing or outside (0, 1], an action was not offered, or the policy gives no
+            distribution.
+        RewardError: too many rewards are missing, or one is outside of the range; the message has the count.
+    """
+    options = options or EstimateOptions()
+    propensities = checked_propensities([sample.propensity for sample in samples])
+    num_unknown = sum(sample.action not in sample.actions for sample in samples)
+    if num_unknown:
+        raise UsageError(f"{num_unknown} of {len(samples)} samples took an action that was not offered")
+    rows = distributions(policy, [Choice(each.unit, each.context, each.actions, each.mask) for each in samples])
+    return estimate_rows(rows, samples, propensities, reward_model=reward_model, options=options)
+
+
+def estimate_rows(
+    rows: Sequence[Floats],
+    samples: Sequence[Sample],
+    propensities: Floats,
+    *,
+    reward_model: RewardModel | float | Floats = 0.0,
+    options: EstimateOptions,
+) -> Estimate:
+    """Returns the estimate for a policy of which the distribution at each sample is known already.
+
+    Args:
+        rows: the probability of each action, one row a sample.
+        samples: the decisions.
+        propensities: those of ``samples``, checked.
+        reward_model: as for ``estimate_value``; an array holds a constant a sample.
+        options: as for ``estimate_value``.
+    """
+    positions = [each.actions.index(each.action) for each in samples]
+    chosen = np.array([row[at] for row, at in zip(rows, positions, strict=True)], dtype=np.float64)
+    if callable(reward_model):
+        q_rows = [np.asarray(reward_model(each.context, each.actions), dtype=np.float64) for each in samples]
+        predicted = np.array([q[at] for q, at in zip(q_rows, positions, strict=True)], dtype=np.float64)
+        expected = np.array([float(row @ q) for row, q in zip(rows, q_rows, strict=True)], dtype=np.float64)
+    else:
+        predicted = expected = np.full(len(samples), reward_model, dtype=np.float64)
+    logged = LoggedArrays(
+        rewards=np.array([each.reward for each in samples], dtype=np.float64),  # None becomes NaN
+        weights=chosen / propensities,
+        units=_numbers([each.unit for each in samples]),
+        expected=expected,
+        predicted=predicted,
+        unsupported_mass=_unsupported(rows, samples),
+    )
+    found = estimate_arrays(logged, options)
+    if len(samples) and bool(np.all(propensities == 1.0)):
+        note = "every propensity is 1: the log tried nothing else, and is no evidence of what another policy would earn"
+        found = msgspec.structs.replace(found, warnings=[*found.warnings, note])
+    return found
+
+
+def estimate_arrays(logged: LoggedArrays, options: EstimateOptions) -> Estimate:
+    """Returns the estimate from numbers alone.
+
+    ips: mean w_i r_i. snips: sum w_i r_i / sum w_i. dr: mean (sum_a pi(a | x_i) q(x_i, a) + w_i (r_i - q(x_i, a_i))).
+
+    Source: Horvitz & Thompson 1952 (ips); Swaminathan & Joachims 2015, The self-normalized estimator for
+    counterfactual learning, equation 8 (snips); Dudik, Langford & Li 2011, Doubly robust policy evaluation and
+    learning, equation 2 (dr); Efron & Tibshirani 1993, section 8.3 (bootstrap over whole units).
+
+    Raises:
+        RewardError: too many rewards are missing, or one is outside of the range; the message has the count.
+        UsageError: arrays of different lengths, or a weight below 0 or not finite.
+    """
+    logged, num_missing = _known(logged, options)
+    size = logged.rewards.size
+    if size == 0:
+        return _nothing(logged, options, num_missing)
+    parts = _parts(logged, options.estimator)
+    by_unit = _unit_sums(parts, logged.units)
+    overlap = _overlap(logged, by_unit)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        value = float(parts[0].sum() / parts[1].sum())
+    has_value = bool(np.isfinite(value))
+    enough = overlap.effective_sample_size >= MIN_EFFECTIVE_SIZE
+    return Estimate(
+        estimator=options.estimator,
+        value=value if has_value else None,
+        interval=_bootstrap(by_unit[:2], options) if has_value and enough else None,
+        bounds=_bounds(logged, by_unit, options),
+        overlap=overlap,
+        num_missing=num_missing,
+        warnings=_warnings(overlap),
+    )
+
+
+def checked_propensities(values: Sequence[float | None]) -> Floats:
+    """Returns propensities as an array.
+
+    Raises:
+        UsageError: some are missing, or not above 0 and at most 1; the message has the counts.
+    """
+    num_missing = sum(value is None for value in values)
+    numbers = np.array(values, dtype=np.float64)
+    num_bad = int(np.sum(~((numbers > 0) & (numbers <= 1)))) - num_missing
+    if num_missing or num_bad:
+        raise UsageError(
+            f"of {len(values)} decisions {num_missing} have no propensity and {num_bad} one that is not above 0 and at "
+            "most 1; without the probability of the logged action a log says nothing about other policies. Leave them "
+            "out, or log decisions with propensities"
+        )
+    return numbers
+
+
+def _known(logged: LoggedArrays, options: EstimateOptions) -> tuple[LoggedArrays, int]:
+    """Returns the rows of which the reward is known, and how many others there are."""
+    rewards = np.asarray(logged.rewards, dtype=np.float64)
+    weights = np.asarray(logged.weights, dtype=np.float64)
+    others = [each for each in (logged.units, logged.expected, logged.predicted) if each is not None]
+    if rewards.ndim != 1 or any(each.shape != rewards.shape for each in (weights, *others)):
+        raise UsageError(f"rewards have shape {rewards.shape}; all arrays of a log need one number a decision")
+    if not np.all((weights >= 0) & (weights < np.inf)):
+        raise UsageError("a weight is below 0 or not finite; weights are probabilities divided by propensities")
+    missing = np.isnan(rewards)
+    num_missing = int(missing.sum())
+    if num_missing > options.max_missing * rewards.size:
+        raise RewardError(
+            f"{num_missing} of {rewards.size} rewards are missing, more than {options.max_missing:.3g} of them: what "
+            "is missing may differ from what is known. Wait for them, give a default reward, or choose other decisions"
+        )
+    known = rewards[~missing] if num_missing else rewards
+    low, high = options.reward_range or (-np.finfo(np.float64).max, np.finfo(np.float64).max)
+    num_outside = int(np.sum((known < low) | (known > high)))
+    if num_outside:
+        raise RewardError(f"{num_outside} of {rewards.size} rewards are not between {low:g} and {high:g}")
+    if not num_missing:
+        return logged._replace(rewards=rewards, weights=weights), 0
+    kept = ~missing
+    return LoggedArrays(
+        known,
+        weights[kept],
+        None if logged.units is None else np.unique(logged.units[kept], return_inverse=True)[1],
+        None if logged.expected is None else logged.expected[kept],
+        None if logged.predicted is None else logged.predicted[kept],
+        logged.unsupported_mass,
+    ), num_missing
+
+
+def _parts(logged: LoggedArrays, estimator: Estimator) -> tuple[Floats, Floats]:
+    """Returns the numerator and the denominator that each decision adds."""
+    weights, rewards = logged.weights, logged.rewards
+    if estimator == "snips":
+        return weights * rewards, weights
+    if estimator == "ips":
+        return weights * rewards, np.ones_like(rewards)
+    if logged.expected is None or logged.predicted is None:
+        raise UsageError("dr needs a reward model: give expected and predicted, or choose ips or snips")
+    return logged.expected + weights * (rewards - logged.predicted), np.ones_like(rewards)
+
+
+class _UnitSums(NamedTuple):
+    numerator: Floats
+    denominator: Floats
+    counts: Floats
+
+
+def _unit_sums(parts: tuple[Floats, Floats], units: NDArray[np.intp] | None) -> _UnitSums:
+    if units is None:
+        return _UnitSums(*parts, np.ones(parts[0].size))
+    return _UnitSums(_summed(parts[0], units), _summed(parts[1], units), np.bincount(units).astype(np.float64))
+
+
+def _summed(values: Floats, groups: NDArray[np.intp]) -> Floats:
+    sums: Floats = np.bincount(groups, values).astype(np.float64, copy=False)
+    return sums
+
+
+def _overlap(logged: LoggedArrays, by_unit: _UnitSums) -> LogOverlap:
+    weights = logged.weights
+    squares, total = float(weights @ weights), float(weights.sum())
+    sums = weights if logged.units is None else _summed(weights, logged.units)
+    return LogOverlap(
+        num_samples=weights.size,
+        num_units=by_unit.counts.size,
+        effective_sample_size=total**2 / squares if squares > 0 else 0.0,
+        mean_weight=total / weights.size,
+        mean_weight_z=_distance_from_one(sums, by_unit.counts),
+        max_weight=float(weights.max()),
+        unsupported_mass=logged.unsupported_mass,
+    )
+
+
+def _distance_from_one(sums: Floats, counts: Floats) -> float | None:
+    """Returns (mean weight - 1) / its standard error over units; 0 where all are 1, None where it is not known."""
+    excess = sums - counts
+    error = float(np.std(excess, ddof=1)) * excess.size**0.5 if excess.size > 1 else 0.0
+    if error > 0:
+        return float(excess.sum()) / error
+    return 0.0 if bool(np.all(np.abs(excess) < 1e-9)) else None
+
+
+def _bootstrap(sums: tuple[Floats, Floats], options: EstimateOptions) -> Interval:
+    """Returns the percentile interval over resampled units, or groups of units where there are very many."""
+    rng = generator(options.seed, "off-policy-bootstrap", sums[0].size)
+    numerator, denominator = sums
+    num_units = numerator.size
+    if num_units > MAX_GROUPS:
+        groups = rng.permutation(num_units) % MAX_GROUPS
+        numerator, denominator = _summed(numerator, groups), _summed(denominator, groups)
+    size = numerator.size
+    drawn = rng.multinomial(size, np.full(size, 1 / size), size=BOOTSTRAP).astype(np.float64)
+    values = (drawn @ numerator) / (drawn @ denominator)
+    low, high = np.quantile(values, [(1 - options.level) / 2, (1 + options.level) / 2])
+    return Interval(
+        low=float(low), high=float(high), level=options.level, num_units=num_units, method="bootstrap (approximate)"
+    )
+
+
+def _bounds(logged: LoggedArrays, by_unit: _UnitSums, options: EstimateOptions) -> Interval | None:
+    if options.reward_range is None:
+        return None
+    low, high = options.reward_range
+    gains = logged.weights * (logged.rewards - low)
+    losses = logged.weights * (high - logged.rewards)
+    if logged.units is not None:
+        gains = _summed(gains, logged.units) / by_unit.counts
+        losses = _summed(losses, logged.units) / by_unit.counts
+    return bernstein_bounds(gains, losses, options.reward_range, options.level, options.seed)
+
+
+def _warnings(overlap: LogOverlap) -> list[str]:
+    found = []
+    if overlap.effective_sample_size < MIN_EFFECTIVE_SIZE:
+        found.append(
+            f"the log is worth {overlap.effective_sample_size:.0f} decisions of the policy's own; below "
+            f"{MIN_EFFECTIVE_SIZE:g} no approximate interval is given"
+        )
+    if overlap.unsupported_mass is not None and overlap.unsupported_mass > MAX_UNSUPPORTED:
+        found.append(
+            f"{overlap.unsupported_mass:.1%} of what the policy would do was never tried, and nothing is known of it"
+        )
+    if overlap.mean_weight_z is not None and abs(overlap.mean_weight_z) > MAX_WEIGHT_Z:
+        found.append(
+            f"the mean weight is {overlap.mean_weight:.4g}, {overlap.mean_weight_z:.1f} standard errors from 1: "
+            "propensities are wrong, or the log did not try all that the policy would do"
+        )
+    return found
+
+
+def _nothing(logged: LoggedArrays, options: EstimateOptions, num_missing: int) -> Estimate:
+    overlap = LogOverlap(
+        num_samples=0,
+        num_units=0,
+        effective_sample_size=0.0,
+        mean_weight=0.0,
+        mean_weight_z=None,
+        max_weight=0.0,
+        unsupported_mass=logged.unsupported_mass,
+    )
+    return Estimate(
+        estimator=options.estimator,
+        value=None,
+        interval=None,
+        bounds=None,
+        overlap=overlap,
+        num_missing=num_missing,
+        warnings=["there is no decision with a known reward"],
+    )
+
+
+def _unsupported(rows: Sequence[Floats], samples: Sequence[Sample]) -> float | None:
+    """Returns the mean probability of actions that the log never took."""
+    if not samples:
+        return None
+    taken = {sample.action for sample in samples}
+    mass = sum(
+        float(probability)
+        for row, sample in zip(rows, samples, strict=True)
+        for action, probability in zip(sample.actions, row, strict=True)
+        if action not in taken
+    )
+    return mass / len(samples)
+
+
+def _numbers(units: Sequence[str]) -> NDArray[np.intp]:
+    rows = {unit: row for row, unit in enumerate(dict.fromkeys(units))}
+    return np.fromiter((rows[unit] for unit in units), dtype=np.intp, count=len(units))
+
+
+def as_logged(rewards: ArrayLike, weights: ArrayLike, units: Sequence[str] | None = None) -> LoggedArrays:
+    """Returns plain lists as arrays of a log."""
+    return LoggedArrays(
+        np.asarray(rewards, dtype=np.float64),
+        np.asarray(weights, dtype=np.float64),
+        None if units is None else _numbers(units),
+    )

@@ -1,0 +1,139 @@
+"""What the routes of the decision service share: the policies in memory, the durable log, and what runs beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import numpy as np
+
+from learnloop.core.errors import ConflictError, LearnloopError
+from learnloop.core.names import check_name
+from learnloop.core.records import Decision, DecisionMode
+from learnloop.decisions.default_rewards import DefaultRewards
+from learnloop.decisions.learner_process import LearnerPlace, LearnerProcess
+from learnloop.decisions.service import MAX_SLOTS, Asked, DecisionService, Served, slot_decision_id
+from learnloop.serve.durable_log import DurableLog
+from learnloop.serve.problems import Problem
+from learnloop.serve.service import Service
+from learnloop.store import Store
+
+REFRESH_SECONDS = 0.5
+"""How old what is served may be, at most, when a better version or other settings are there."""
+
+_log = logging.getLogger("learnloop.serve")
+
+
+class Deciding:
+    """Makes decisions for the routes; all of it on the event loop but for what reads the store."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._store = service.workspace.store
+        self._log = service.part(DurableLog)
+        self._rng = np.random.default_rng()
+        self._defaults: dict[tuple[str, str], DefaultRewards] = {}
+        self._learner = _learner(service)
+        self.decisions = DecisionService(self._store, service.workspace.registry)
+
+    async def served(self, agent_id: str, policy: str) -> Served:
+        """Returns a policy as it is served."""
+        found = self.decisions.find(agent_id, policy)
+        if found is not None:
+            return found
+        return await self._service.call(self.decisions.load, agent_id, policy)
+
+    async def decide(self, agent_id: str, policy: str, asked: Asked) -> list[Decision]:
+        """Returns the decisions that a request asks for, one or one a slot; they are in the log by then.
+
+        Raises:
+            ContextError, ActionError, UsageError: what is asked cannot be decided; nothing is logged.
+            ConflictError: the client's own id is that of another policy's decision.
+        """
+        served = await self.served(agent_id, policy)
+        if asked.decision_id is not None:
+            return await self._decide_once(served, asked, asked.decision_id)
+        decisions = served.decide(asked, self._rng)
+        await self._log.keep(decisions)
+        return decisions
+
+    async def _decide_once(self, served: Served, asked: Asked, decision_id: str) -> list[Decision]:
+        """Decides under a client's own id; the log says what was decided, whoever was first."""
+        check_name("a decision", decision_id)
+        if not await self._service.call(find_made, self._store, decision_id):
+            await self._log.keep(served.decide(asked, self._rng))
+        made = await self._service.call(find_made, self._store, decision_id)
+        if any((each.agent_id, each.policy) != (served.agent_id, served.policy) for each in made):
+            raise ConflictError(f"the decision id {decision_id!r} was used for another policy; give a new one")
+        return made
+
+    async def keep_current(self) -> None:
+        """Follows changes of settings and champions, and gives default rewards, until it is cancelled."""
+        while True:
+            await asyncio.sleep(REFRESH_SECONDS)
+            try:
+                for served in await self._service.call(self.decisions.refresh):
+                    _log.info("%s.%s is served by %s now", served.agent_id, served.policy, served.version_id)
+                await self._service.call(self._give_defaults)
+                await self._service.call(self._learn)
+            except (LearnloopError, Problem) as error:  # the store is busy or away; the next look tries again
+                _log.warning("policies are not brought up to date: %s", error)
+
+    def _give_defaults(self) -> None:
+        for served in self.decisions.policies():
+            if served.settings.reward_wait_seconds is not None:
+                key = (served.agent_id, served.policy)
+                defaults = self._defaults.setdefault(key, DefaultRewards(self._store, *key))
+                defaults.give(served.settings)
+
+    def _learn(self) -> None:
+        """Starts the learner as soon as there is something that it can learn from."""
+        if self._learner is None or self._learner.num_starts:
+            return
+        policies = self.decisions.policies()
+        is_apprentice = any(served.settings.mode is DecisionMode.APPRENTICE for served in policies)
+        if is_apprentice or (policies and self._store.last_reward_sequence() > 0):
+            self._learner.start()
+
+    def stop(self) -> None:
+        """Ends the learner."""
+        if self._learner is not None:
+            self._learner.stop()
+
+
+def _learner(service: Service) -> LearnerProcess | None:
+    """Returns what learns beside the server, not yet started; None where that is not wanted or cannot be."""
+    settings = service.workspace.settings
+    if not service.options.learning or settings.in_memory:
+        return None
+    home = settings.home
+    place = LearnerPlace(database=settings.database, blobs=str(home / "blobs"), versions=str(home / "policies"))
+    return LearnerProcess(place)
+
+
+def find_made(store: Store, decision_id: str) -> list[Decision]:
+    """Returns the decision of this id, or those of the slots of the request of this id, in their order."""
+    found = store.find(Decision, decision_id)
+    if found is not None:
+        return [found]
+    ids = [slot_decision_id(decision_id, number) for number in range(MAX_SLOTS)]
+    by_id = {each.decision_id: each for each in store.iterate(Decision, where={"decision_id": ids})}
+    return [by_id[each] for each in ids if each in by_id]
+
+
+@asynccontextmanager
+async def deciding(service: Service) -> AsyncIterator[None]:
+    """Gives ``service`` the parts that decide, as long as the server lives."""
+    service.add(DurableLog(service.workspace.store))
+    part = await asyncio.to_thread(Deciding, service)  # also where no thread is left for calls of clients
+    service.add(part)
+    task = asyncio.create_task(part.keep_current())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        await asyncio.to_thread(part.stop)
