@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from learnloop.core.errors import ActionError, ContextError
 from learnloop.core.records import Decision, DecisionMode, Reward
 from learnloop.decisions.service import MAX_SLOTS, Asked, Slot
+from learnloop.serve.vectors import Vector, read_vector
 
 MAX_VECTOR = 65_536
 
@@ -41,7 +41,7 @@ class DecisionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     agent_id: str = "default"
     actions: list[str | ActionBody]
     context: dict[str, Any] = {}
-    vector: list[float] | bytes | None = None
+    vector: Vector | None = None
     """Numbers such as an embedding: a list, or little-endian float32 in base64."""
     mask: list[bool] | None = None
     baseline: str | None = None
@@ -101,24 +101,10 @@ class Activated(msgspec.Struct, frozen=True, kw_only=True):
     activated_at: datetime
 
 
-def read_vector(given: list[float] | bytes | None) -> NDArray[np.float32] | None:
-    """Returns the vector of a request, float32 of shape ``(n,)``.
-
-    Raises:
-        ContextError: the bytes are not whole float32 numbers, it is empty or too long, or a number is too large.
-    """
+def _vector(given: Vector | None) -> NDArray[np.float32] | None:
     if given is None:
         return None
-    if isinstance(given, bytes):
-        if len(given) % 4:
-            raise ContextError(f"the vector has {len(given)} bytes; float32 in base64 has 4 for each number")
-        packed = given
-    else:
-        try:
-            packed = struct.pack(f"<{len(given)}f", *given)  # a third of what numpy takes for a list
-        except OverflowError as error:
-            raise ContextError("the vector holds a number that is too large for float32") from error
-    vector = np.frombuffer(packed, "<f4")
+    vector = read_vector("the vector", given)
     if not 1 <= len(vector) <= MAX_VECTOR:
         raise ContextError(f"the vector has {len(vector)} numbers; allowed are 1 to {MAX_VECTOR}")
     return vector
@@ -144,7 +130,7 @@ def read_question(body: DecisionBody) -> Asked:
         actions=names,
         context=body.context,
         action_features=features if any(features) else None,
-        vector=read_vector(body.vector),
+        vector=_vector(body.vector),
         mask=body.mask,
         baseline=body.baseline,
         is_deferred=body.defer,

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope as HttpScope
 
-from learnloop.core.errors import ConflictError, ContextError, CorruptError, DivergedError, NotFoundError
+from learnloop.core.errors import ConflictError, CorruptError, DivergedError, NotFoundError
 from learnloop.core.records import Agent, ApiScope
 from learnloop.decisions.experience_buffer import Experience
 from learnloop.decisions.mutation_learner import AGENT, MutationLearner, TrainingStats, UpdateFigures
@@ -28,26 +24,24 @@ from learnloop.serve.operations import Operations
 from learnloop.serve.problems import PROBLEM_TYPE, Problem, ProblemBody
 from learnloop.serve.reading import read_json
 from learnloop.serve.service import Service, service_of
+from learnloop.serve.vectors import Vector, read_vector
 
 CHECKPOINT = "checkpoint"
 """What ``/save`` calls a checkpoint that the client gives no name."""
 MAX_ID = 200
 _NO_FILE = "file-not-found"
 
-Embedding = list[float] | str
-"""Numbers as a list, or little-endian float32 in base64."""
-
 
 class EmbeddingBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An embedding."""
 
-    embedding: Embedding
+    embedding: Vector
 
 
 class SelectionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a mutation is chosen for."""
 
-    embedding: Embedding
+    embedding: Vector
     deterministic: bool = False
     """The most likely mutation instead of one that is drawn."""
 
@@ -64,10 +58,10 @@ class SelectedBody(msgspec.Struct, frozen=True, kw_only=True):
 class ExperienceBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What came of a choice."""
 
-    state: Embedding
+    state: Vector
     action: int
     reward: float
-    next_state: Embedding
+    next_state: Vector
     done: bool
     """The episode is over."""
     log_prob: float
@@ -185,7 +179,7 @@ async def select_mutation(request: Request) -> Response:
     service = service_of(request)
     body = await read_json(request, SelectionBody)
     selection = service.part(MutationLearner).select(
-        read_embedding("embedding", body.embedding), deterministic=body.deterministic
+        read_vector("embedding", body.embedding), deterministic=body.deterministic
     )
     await service.part(DurableLog).keep([selection.decision])
     return answer(
@@ -206,10 +200,10 @@ async def store_experience(request: Request) -> Response:
         raise Problem(422, f"episode_id has {len(body.episode_id)} characters; allowed are 1 to {MAX_ID}")
     key = call_of(request.scope).key
     experience = Experience(
-        state=read_embedding("state", body.state),
+        state=read_vector("state", body.state),
         action=body.action,
         reward=body.reward,
-        next_state=read_embedding("next_state", body.next_state),
+        next_state=read_vector("next_state", body.next_state),
         done=body.done,
         truncated=body.truncated,
         log_prob=body.log_prob,
@@ -248,7 +242,7 @@ async def get_mutation_distribution(request: Request) -> Response:
     """Show the probability of each mutation for an embedding."""
     body = await read_json(request, EmbeddingBody)
     learner = service_of(request).part(MutationLearner)
-    probabilities = learner.distribution(read_embedding("embedding", body.embedding))
+    probabilities = learner.distribution(read_vector("embedding", body.embedding))
     return answer(DistributionBody(probabilities=probabilities, mutation_types=list(MUTATIONS)))
 
 
@@ -273,18 +267,3 @@ async def load_mutations(request: Request) -> Response:
     except CorruptError as error:
         raise Problem(422, str(error), kind="corrupt") from error
     return answer(LoadedBody())
-
-
-def read_embedding(name: str, given: Embedding) -> NDArray[np.float32]:
-    """Returns an embedding, float32 of shape ``(n,)``.
-
-    Raises:
-        ContextError: the text is not float32 in base64.
-    """
-    if isinstance(given, str):
-        try:
-            return np.frombuffer(base64.b64decode(given, validate=True), "<f4")
-        except (binascii.Error, ValueError) as error:
-            raise ContextError(f"{name} is not little-endian float32 in base64: {error}") from error
-    with np.errstate(over="ignore"):  # what is too large becomes infinite and is refused
-        return np.array(given, np.float32)

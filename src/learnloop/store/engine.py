@@ -108,7 +108,7 @@ def writer_engine(place: Place) -> Engine:
     if place.backend == "postgresql":
         return _postgresql_engine(place, pool_size=1)
     engine = _sqlite_engine(place, pool_size=1)
-    event.listen(engine, "connect", _prepare_sqlite_writer)
+    event.listen(engine, "connect", lambda connection, record: prepare_sqlite_writer(connection))
     event.listen(engine, "begin", _begin_immediate)
     return engine
 
@@ -154,7 +154,12 @@ def _postgresql_engine(place: Place, *, pool_size: int, **options: Any) -> Engin
     return engine
 
 
-def _prepare_sqlite_writer(connection: sqlite3.Connection, record: object) -> None:
+def prepare_sqlite_writer(connection: sqlite3.Connection) -> None:
+    """Makes what a connection writes durable.
+
+    Raises:
+        StoreError: the file system has no write-ahead log.
+    """
     _prepare_sqlite(connection)
     cursor = connection.cursor()
     (mode,) = cursor.execute("PRAGMA journal_mode = WAL").fetchone()
@@ -217,6 +222,7 @@ class Connections:
 
     def __init__(self, place: Place, transform: Transform | None = None) -> None:
         self.place = place
+        self.transform = transform
         engine = writer_engine(place)
         event.listen(engine, "rollback", _forget_agents)
         event.listen(engine, "rollback_savepoint", lambda connection, name, context: _forget_agents(connection))

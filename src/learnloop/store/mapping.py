@@ -280,12 +280,13 @@ def insert_values(connection: Connection, statement: str, rows: Sequence[Row]) -
         left = len(rows) - start
         size = next((size for size in _ROWS_PER_STATEMENT if size <= left), left)
         part = rows[start : start + size]
-        execute_sqlite(connection, _filled(statement, len(part[0]), size), list(itertools.chain.from_iterable(part)))
+        execute_sqlite(connection, filled(statement, len(part[0]), size), list(itertools.chain.from_iterable(part)))
         start += size
 
 
 @lru_cache(maxsize=512)
-def _filled(statement: str, num_columns: int, num_rows: int) -> str:
+def filled(statement: str, num_columns: int, num_rows: int) -> str:
+    """Returns the statement for so many rows of so many columns."""
     marks = f"({', '.join('?' * num_columns)})"
     return statement.format(rows=", ".join([marks] * num_rows))
 

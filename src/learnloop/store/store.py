@@ -18,6 +18,7 @@ from learnloop.core.errors import ConflictError, LearnloopError, NotFoundError, 
 from learnloop.core.records import Event, Record, Reward
 from learnloop.store import schema
 from learnloop.store.blobs import BlobStore
+from learnloop.store.decision_log import DecisionLog
 from learnloop.store.engine import Connections, Transform, check_file, parse_url
 from learnloop.store.failures import translate
 from learnloop.store.feed import Feed, last_sequence
@@ -69,6 +70,8 @@ class Store:
         self._connections = connections
         self._place = connections.place
         self._feed = Feed(self._place, lambda: self.read(last_sequence))
+        has_file = self._place.path is not None
+        self._decisions = DecisionLog(self._place, connections.transform) if has_file else None
         self._writer: Writer
         self._closed = False
 
@@ -121,6 +124,7 @@ class Store:
             insert=insert_records,
             translate=lambda error: translate(error, self._place.name),
             committed=self._feed.committed,
+            insert_at_once=None if self._decisions is None else self._decisions.write,
         )
         self._writer = Writer(target, queue_size=queue_size, patience=patience)
         self.offer = self._writer.offer  # type: ignore[method-assign]  # one call less on the path of the agent
@@ -293,6 +297,8 @@ class Store:
         try:
             self._await(last, max(0.0, deadline - time.monotonic()))
         finally:
+            if self._decisions is not None:
+                self._decisions.close()
             self._connections.close()
         number, reason = self._writer.take_refusals()
         if number:

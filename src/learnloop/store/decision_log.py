@@ -1,0 +1,96 @@
+"""Decisions to SQLite, each batch by one statement that is its own transaction.
+
+A busy event loop gives the interpreter back late, and the usual way to write takes it back after each of some ten
+calls of the driver: then most of a commit is waiting. Here the driver is called once; the events that report the
+decisions are written by a trigger of this connection, and SQLite commits when the statement ends.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+from collections.abc import Callable, Sequence
+
+from learnloop.core.records import Decision, Record
+from learnloop.store.engine import Place, Transform, prepare_sqlite_writer
+from learnloop.store.mapping import filled, insert_statement, to_rows
+
+MAX_RECORDS = 128
+"""Larger batches go the usual way, whose cost does not matter to them."""
+_EVENTS = """
+CREATE TEMP TRIGGER decision_events AFTER INSERT ON main.decisions BEGIN
+    INSERT INTO events (kind, subject, payload, created_at) VALUES (
+        'decision.made',
+        NEW.decision_id,
+        json_object(
+            'agent_id', NEW.agent_id, 'policy', NEW.policy, 'episode_id', NEW.episode_id, 'action', NEW.action
+        ),
+        CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)
+    );
+END
+"""
+"""As ``insert.insert_records`` reports them."""
+
+
+class DecisionLog:
+    """A connection of its own for decisions; used by the writer's thread alone.
+
+    Args:
+        place: a database file of SQLite, whose tables are there.
+        transform: what records become before they are written.
+    """
+
+    def __init__(self, place: Place, transform: Transform | None) -> None:
+        self._place = place
+        self._transform: Callable[[Record], Record] = transform or (lambda record: record)
+        self._connection: sqlite3.Connection | None = None
+        self._agents: set[str] = set()
+
+    def write(self, records: Sequence[Record]) -> bool:
+        """Writes ``records``, all or none, and returns True when they are on the disk; False: nothing was done.
+
+        It does nothing where there is something else among them than decisions, or a new agent, or too many.
+
+        Raises:
+            sqlite3.Error, UsageError: it failed and nothing was written; the usual way finds out why.
+        """
+        if not 0 < len(records) <= MAX_RECORDS or any(type(record) is not Decision for record in records):
+            return False
+        connection = self._connection or self._open()
+        decisions = [self._transform(record) for record in records]
+        if not self._knows_agents(connection, decisions):
+            return False
+        rows = to_rows(Decision, decisions, "sqlite")
+        statement = filled(insert_statement(Decision, "sqlite"), len(rows[0]), len(rows))
+        connection.execute(statement, list(itertools.chain.from_iterable(rows)))
+        return True
+
+    def close(self) -> None:
+        """Closes the connection; the next write opens another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _open(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            str(self._place.path), isolation_level=None, check_same_thread=False, cached_statements=MAX_RECORDS
+        )
+        try:
+            prepare_sqlite_writer(connection)
+            connection.execute("PRAGMA temp_store = MEMORY")
+            connection.execute(_EVENTS)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        return connection
+
+    def _knows_agents(self, connection: sqlite3.Connection, decisions: Sequence[Record]) -> bool:
+        for decision in decisions:
+            agent_id = decision.agent_id if isinstance(decision, Decision) else ""
+            if agent_id in self._agents:
+                continue
+            if connection.execute("SELECT 1 FROM agents WHERE agent_id = ?", (agent_id,)).fetchone() is None:
+                return False
+            self._agents.add(agent_id)
+        return True
