@@ -111,13 +111,22 @@ def test_too_few_held_out_decisions_are_inconclusive(places: Places) -> None:
     assert record.reasons
 
 
+class Failing:
+    """Makes no candidates."""
+
+    def make(self, agent_id: str, policy: str, settings: DecisionSettings, log_sequence: int) -> Candidate:
+        raise RuntimeError("no candidates today")
+
+
 def test_a_failure_is_told_in_the_record(places: Places) -> None:
-    learning = LearningSettings(min_new_rewards=100, alpha=1e-4)
-    users = places.users(msgspec.structs.replace(SETTINGS, learning=learning))
+    network = {"actions": ["left", "right"]}
+    settings = msgspec.convert({"network": network, "learning": {"min_new_rewards": 100}}, DecisionSettings)
+    users = places.users(settings)
+    users.learner = Learner(places.store, places.registry, Failing())
     users.live(100)
     record = updated(users.update())
     assert record.verdict is None
-    assert "UsageError: learning.alpha is 0.0001" in (record.error or "")
+    assert record.error == "RuntimeError: no candidates today"
     assert users.update() is None  # not again before there is something new
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -151,34 +151,31 @@ class MutationLearner:
             ContextError: the embedding is not what the network reads.
             DivergedError: the network's outputs are not finite.
         """
+        return self.select_many([state], [deterministic])[0]
+
+    def select_many(self, states: Sequence[Floats], deterministic: Sequence[bool]) -> list[Selection]:
+        """Returns what ``select`` would for each of ``states``, in one pass through the network.
+
+        Raises:
+            ContextError, DivergedError: as ``select``; nothing was chosen for any of them.
+        """
         snapshot = self._snapshot
-        outputs = self._outputs(snapshot, state)
+        outputs = self._outputs(snapshot, states)
         logits = outputs[:, :-1]
-        if deterministic:
-            actions = self._distribution.mode(logits)
+        actions, log_probs = self._distribution.sample(logits, self._rng)
+        if any(deterministic):
+            actions = np.where(deterministic, self._distribution.mode(logits), actions)
             log_probs = self._distribution.evaluate(logits, actions).log_probs
-        else:
-            actions, log_probs = self._distribution.sample(logits, self._rng)
-        action = int(actions[0])
-        probabilities = [float(number == action) for number in range(len(MUTATIONS))]
-        if not deterministic:
-            probabilities = _softmax(logits[0]).tolist()
-        decision = Decision(
-            decision_id=new_id(),
-            episode_id=None,
-            agent_id=AGENT,
-            policy=POLICY,
-            algorithm="ppo",
-            num_updates=snapshot.num_updates,
-            context={},
-            actions=list(MUTATIONS),
-            action=MUTATIONS[action],
-            propensity=probabilities[action],
-            probabilities=probabilities,
-            vector=state.astype("<f4", copy=False).tobytes(),
-            created_at=now(),
-        )
-        return Selection(action, float(log_probs[0]), float(outputs[0, -1]), decision)
+        rows = zip(states, deterministic, actions.tolist(), _softmax(logits), strict=True)
+        return [
+            Selection(
+                action,
+                float(log_probs[row]),
+                float(outputs[row, -1]),
+                _decision(snapshot, state, action, None if is_certain else probabilities),
+            )
+            for row, (state, is_certain, action, probabilities) in enumerate(rows)
+        ]
 
     def distribution(self, state: Floats) -> list[float]:
         """Returns the probability with which ``select`` would draw each mutation for an embedding.
@@ -186,12 +183,13 @@ class MutationLearner:
         Raises:
             ContextError, DivergedError: as ``select``.
         """
-        probabilities: list[float] = _softmax(self._outputs(self._snapshot, state)[0, :-1]).tolist()
+        probabilities: list[float] = _softmax(self._outputs(self._snapshot, [state])[:, :-1])[0].tolist()
         return probabilities
 
-    def _outputs(self, snapshot: Snapshot, state: Floats) -> Floats:
-        self.check_state("the embedding", state)
-        rows = state[None]
+    def _outputs(self, snapshot: Snapshot, states: Sequence[Floats]) -> Floats:
+        for state in states:
+            self.check_state("the embedding", state)
+        rows = np.stack(states)
         network = snapshot.network
         outputs = network.predict(rows, dropout_of(rows, snapshot.num_updates, network.num_masks))
         if not math.isfinite(float(outputs.sum())):
@@ -452,8 +450,30 @@ def max_checkpoint_bytes(settings: MutationSettings, num_parameters: int) -> int
     return 4 * 4 * num_parameters + 2 * settings.buffer_size * experience + _SLACK_BYTES
 
 
+def _decision(snapshot: Snapshot, state: Floats, action: int, probabilities: NDArray[np.float64] | None) -> Decision:
+    """Returns the record of a choice; ``probabilities`` None: it was certain."""
+    chances = [float(number == action) for number in range(len(MUTATIONS))]
+    if probabilities is not None:
+        chances = probabilities.tolist()
+    return Decision(
+        decision_id=new_id(),
+        episode_id=None,
+        agent_id=AGENT,
+        policy=POLICY,
+        algorithm="ppo",
+        num_updates=snapshot.num_updates,
+        context={},
+        actions=list(MUTATIONS),
+        action=MUTATIONS[action],
+        propensity=chances[action],
+        probabilities=chances,
+        vector=state.astype("<f4", copy=False).tobytes(),
+        created_at=now(),
+    )
+
+
 def _softmax(logits: Floats) -> NDArray[np.float64]:
-    """Returns probabilities that sum to 1 in float64, shape ``(n,)``."""
-    weights = np.exp(logits.astype(np.float64) - float(logits.max()))
-    probabilities: NDArray[np.float64] = weights / weights.sum()
+    """Returns probabilities that sum to 1 in float64, shape ``(batch, n)``."""
+    weights = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
+    probabilities: NDArray[np.float64] = weights / weights.sum(axis=1, keepdims=True)
     return probabilities

@@ -23,6 +23,7 @@ from learnloop.serve.durable_log import DurableLog
 from learnloop.serve.operations import Operations
 from learnloop.serve.problems import PROBLEM_TYPE, Problem, ProblemBody
 from learnloop.serve.reading import read_json
+from learnloop.serve.selections import Selections
 from learnloop.serve.service import Service, service_of
 from learnloop.serve.vectors import Vector, read_vector
 
@@ -156,7 +157,9 @@ async def _mutating(service: Service) -> AsyncIterator[None]:
     process = UpdateProcess()
     chosen = read_mutation_settings(settings.mutations)
     service.add(UpdateTurn())
-    service.add(await service.call(MutationLearner, chosen, settings.home / "checkpoints", process.learn))
+    learner = await asyncio.to_thread(MutationLearner, chosen, settings.home / "checkpoints", process.learn)
+    service.add(learner)
+    service.add(Selections(learner))
     try:
         yield
     finally:
@@ -178,9 +181,8 @@ async def select_mutation(request: Request) -> Response:
     """Choose a mutation for an embedding; it is in the log, with its probability, before it is answered."""
     service = service_of(request)
     body = await read_json(request, SelectionBody)
-    selection = service.part(MutationLearner).select(
-        read_vector("embedding", body.embedding), deterministic=body.deterministic
-    )
+    embedding = read_vector("embedding", body.embedding)
+    selection = await service.part(Selections).select(embedding, deterministic=body.deterministic)
     await service.part(DurableLog).keep([selection.decision])
     return answer(
         SelectedBody(
