@@ -6,7 +6,8 @@ import heapq
 import selectors
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 
 _END = b"\r\n\r\n"
 _LENGTH = b"content-length:"
+ANSWER_SECONDS = 30.0
+"""A server that is silent for longer is taken to hang."""
 
 
 class Load(NamedTuple):
@@ -42,7 +45,7 @@ def post(path: str, body: bytes) -> bytes:
 
 class _Connection:
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.due = 0.0
         self._received = b""
@@ -76,9 +79,18 @@ class _Connection:
 
 
 def closed_loop(port: int, requests: Sequence[bytes], num_clients: int, seconds: float) -> Load:
-    """Each client sends its next request as soon as the last one is answered."""
+    """Each client sends its next request as soon as the last one is answered.
+
+    Raises:
+        RuntimeError: the server refuses, goes away or is silent.
+    """
+    with _connected(port, num_clients) as clients:
+        return _closed_loop(clients, requests, seconds)
+
+
+def _closed_loop(clients: Sequence[_Connection], requests: Sequence[bytes], seconds: float) -> Load:
     poll = selectors.DefaultSelector()
-    clients = [_Connection(port) for _ in range(num_clients)]
+    num_clients = len(clients)
     for client in clients:
         poll.register(client.socket, selectors.EVENT_READ, client)
     latencies: list[float] = []
@@ -89,7 +101,10 @@ def closed_loop(port: int, requests: Sequence[bytes], num_clients: int, seconds:
         number += 1
     waiting = num_clients
     while waiting:
-        for key, _ in poll.select():
+        events = poll.select(ANSWER_SECONDS)
+        if not events:
+            raise RuntimeError(f"no answer for {ANSWER_SECONDS:g} s")
+        for key, _ in events:
             client = key.data
             if not client.has_answer():
                 continue
@@ -100,7 +115,7 @@ def closed_loop(port: int, requests: Sequence[bytes], num_clients: int, seconds:
                 number += 1
             else:
                 waiting -= 1
-    return _load(clients, latencies, began)
+    return _load(latencies, began)
 
 
 def open_loop(port: int, requests: Sequence[bytes], num_agents: int, rate: float, seconds: float) -> Load:
@@ -108,9 +123,17 @@ def open_loop(port: int, requests: Sequence[bytes], num_agents: int, rate: float
 
     A latency counts from the moment at which the request was due, so that a server that makes agents wait does not
     look better for it (Tene, coordinated omission).
+
+    Raises:
+        RuntimeError: the server refuses, or goes away.
     """
+    with _connected(port, num_agents) as agents:
+        return _open_loop(agents, requests, rate, seconds)
+
+
+def _open_loop(agents: Sequence[_Connection], requests: Sequence[bytes], rate: float, seconds: float) -> Load:
     poll = selectors.DefaultSelector()
-    agents = [_Connection(port) for _ in range(num_agents)]
+    num_agents = len(agents)
     began = time.perf_counter() + 0.05
     schedule = [(began + number / (rate * num_agents), number) for number in range(num_agents)]
     heapq.heapify(schedule)
@@ -143,11 +166,20 @@ def open_loop(port: int, requests: Sequence[bytes], num_agents: int, rate: float
                 sent += 1
             else:
                 busy[number] = False
-    return _load(agents, latencies, began)
+    return _load(latencies, began)
 
 
-def _load(connections: Sequence[_Connection], latencies: list[float], began: float) -> Load:
-    seconds = time.perf_counter() - began
-    for connection in connections:
-        connection.socket.close()
-    return Load(len(latencies), seconds, np.array(latencies))
+def _load(latencies: list[float], began: float) -> Load:
+    return Load(len(latencies), time.perf_counter() - began, np.array(latencies))
+
+
+@contextmanager
+def _connected(port: int, number: int) -> Iterator[list[_Connection]]:
+    connections: list[_Connection] = []
+    try:
+        for _ in range(number):
+            connections.append(_Connection(port))
+        yield connections
+    finally:
+        for connection in connections:
+            connection.socket.close()

@@ -112,12 +112,12 @@ def peer_server(script: str) -> Iterator[int]:
             process.wait(30)
 
 
-def warmed(port: int, requests: Sequence[bytes]) -> None:
+def warmed(port: int, requests: Sequence[bytes], num_clients: int = 4) -> None:
     """Sends requests that do not count; waits until the server accepts them."""
     deadline = time.monotonic() + 20
     while True:
         try:
-            closed_loop(port, requests, 4, WARM_SECONDS)
+            closed_loop(port, requests, num_clients, WARM_SECONDS)
             return
         except ConnectionRefusedError:
             if time.monotonic() > deadline:
@@ -142,8 +142,8 @@ def _serving_rows(repetitions: int, seconds: float) -> list[Row]:
         for script in PEERS:
             try:
                 with peer_server(script) as port:
-                    warmed(port, numbers)
-                    clients = 1 if script == "seed_one" else 16  # it serves one connection at a time
+                    clients = 1 if script == "seed_one" else 16  # it serves one connection until that is closed
+                    warmed(port, numbers, clients)
                     peers[script].append(closed_loop(port, numbers, clients, seconds).rate)
             except PeerError as error:
                 problems[script] = str(error)
