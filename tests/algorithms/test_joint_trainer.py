@@ -120,7 +120,7 @@ def one(**changes: object) -> Sample:
         ([one(propensity=float("nan"))], UsageError),
         ([one(action="c")], ActionError),
         ([one(context={"x": float("inf")})], ContextError),
-        ([one(context={"x": 1e300}), one(context={"x": -1e300})], DivergedError),
+        ([one(context={"x": 1e300}), one(context={"x": -1e300})], ContextError),
         ([one(reward=1e300), one(reward=-1e300)], DivergedError),
         ([one(context=Question({}, None, np.ones(n, dtype=np.float32))) for n in (2, 3)], ContextError),
     ],

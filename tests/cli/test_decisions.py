@@ -69,6 +69,7 @@ def test_what_cannot_be_is_told_in_words(call: Call, tmp_path: Path) -> None:
         ("reward", "none", "a=b"): 2,
         ("reward", "none", "a=1", "a=2"): 2,
         ("reward", "none", "default=1"): 2,
+        ("settings", "a", "b", "--version", "1"): 2,
         ("settings", "a", "b", "--set", "mode"): 2,
         ("settings", "a", "b", "--set", "mode=x"): 2,
         ("settings", "a", "b", "--set", "mode.x=1"): 2,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -16,7 +18,13 @@ from learnloop.core.errors import ActionError, ContextError, UsageError
 from learnloop.core.ids import new_id
 from learnloop.core.protocols import Question
 from learnloop.core.records import Decision, DecisionMode, Episode, EpisodeStatus, Reward, Verdict
-from learnloop.decisions.episode_learning import EpisodeCandidates, EpisodeTrainer, LoggedEpisodes, network_config
+from learnloop.decisions.episode_learning import (
+    EpisodeCandidates,
+    EpisodeTrainer,
+    LoggedEpisodes,
+    fits_network,
+    network_config,
+)
 from learnloop.decisions.episode_log import Situation, read_episodes
 from learnloop.decisions.learner import Learner
 from learnloop.decisions.settings import DecisionSettings, LearningSettings, NetworkSettings, VersionedSettings
@@ -191,7 +199,11 @@ def test_rewards_of_a_whole_episode_count_once_at_its_end(store: Store) -> None:
 def test_an_episode_that_has_not_ended_is_truncated_at_its_last_decision(store: Store) -> None:
     world = World(store)
     decisions = [world._decision("open", vector_of(step, 0, 0), UniformPolicy()) for step in range(3)]
-    store.write([*decisions, *(reward_of(each, 1.0) for each in decisions)])
+    status = EpisodeStatus.RUNNING
+    running = Episode(
+        episode_id="open", trace_id=new_id(), agent_id="bot", task_id=None, started_at=START, status=status
+    )
+    store.write([running, *decisions, *(reward_of(each, 1.0) for each in decisions)])
     log = read_episodes(store, "bot", "move", 10, store.last_reward_sequence())
     assert [sample.reward for sample in log.samples] == [1.0, 1.0]
     last = log.samples[-1].context
@@ -200,6 +212,20 @@ def test_an_episode_that_has_not_ended_is_truncated_at_its_last_decision(store: 
     assert last.next_vector is not None
     assert last.next_vector.tolist() == [2, 0, 0]
     assert (log.num_unknown, log.cut) == (1, {next(iter(log.cut))} if log.cut else set())
+
+
+def test_an_episode_that_only_decisions_name_ends_with_a_reward_for_its_last_one(store: Store) -> None:
+    """A fault of ours: clients of /v1/decisions cannot end an episode, and the last reward of each was not learned."""
+    world = World(store)
+    steps = [world._decision(name, vector_of(step, 0, 0), UniformPolicy()) for name in ("a", "b") for step in range(2)]
+    store.write([*steps, *(reward_of(each, float(number)) for number, each in enumerate(steps[:3]))])
+    log = read_episodes(store, "bot", "move", 10, store.last_reward_sequence())
+    contexts = [sample.context for sample in log.samples]
+    assert [sample.reward for sample in log.samples] == [0.0, 1.0, 2.0]  # the last one of b waits for its own
+    assert [each.is_last for each in contexts] == [False, True, True]  # type: ignore[attr-defined]
+    assert contexts[1].next_vector is None  # type: ignore[attr-defined]
+    assert contexts[2].next_vector.tolist() == [1, 0, 0]  # type: ignore[attr-defined]
+    assert log.cut == set()
 
 
 def test_a_reward_that_is_missing_is_not_0(store: Store) -> None:
@@ -285,6 +311,28 @@ def test_a_stored_policy_is_the_same(store: Store) -> None:
     assert {name: value.tobytes() for name, value in again.tensors.items()} == {
         name: value.tobytes() for name, value in artifact.tensors.items()
     }
+
+
+@pytest.mark.parametrize("wrong", ["size", "actions", "numbers", "nothing"])
+def test_a_decision_of_another_form_does_not_stop_the_learning(store: Store, tmp_path: Path, wrong: str) -> None:
+    """A fault of ours: one with another vector or other actions, and no update came to an end any more."""
+    world = World(store)
+    world.play(20)
+    vectors = {"size": vector_of(1, 2, 3, 4), "numbers": vector_of(3e38, 3e38, 3e38)}
+    steps = [world._decision("e", vector_of(0, 0, 0), UniformPolicy()) for _ in range(3)]
+    fields: dict[str, Any] = {"vector": vectors[wrong].tobytes()} if wrong in vectors else {"vector": None}
+    if wrong == "actions":
+        fields = {"actions": ["x", "left", "right"]}
+    steps[1] = msgspec.structs.replace(steps[1], **fields)
+    store.write([*steps, *(reward_of(each, 1.0) for each in steps)])
+    log = read_episodes(store, "bot", "move", 100, store.last_reward_sequence(), partial(fits_network, NETWORK))
+    assert len([sample for sample in log.samples if sample.unit == "e"]) == 1  # nor the one that led to it
+    assert (log.num_unknown, log.cut) == (2, {"e"})
+    candidate = EpisodeCandidates(store, Registry(store, tmp_path / "policies")).make(
+        "bot", "move", settings().settings, store.last_reward_sequence()
+    )
+    assert candidate.metrics["log/num_left_out"] == 2
+    candidate.trainer.train(log.samples, 0)
 
 
 def test_an_empty_log_gives_an_empty_candidate(store: Store, tmp_path: Path) -> None:

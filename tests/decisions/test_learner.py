@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from learnloop.core.clock import now
 from learnloop.core.ids import new_id
 from learnloop.core.protocols import Policy, Sample
 from learnloop.core.records import Agent, Decision, DecisionMode, LearningUpdate, Verdict
-from learnloop.decisions.bandit_candidates import choose_recency, shared_questions
+from learnloop.decisions.bandit_candidates import BanditCandidates, choose_recency, shared_questions
 from learnloop.decisions.candidates import Candidate
 from learnloop.decisions.learner import Learner
 from learnloop.decisions.settings import DecisionSettings, LearningSettings, VersionedSettings
@@ -252,3 +253,21 @@ def test_recency_is_chosen_on_training_units_alone(places: Places) -> None:
     assert chosen < 1.0
     lied = [s._replace(reward=7.0) if is_held_out(s.unit, 0.4) else s for s in turned]
     assert choose_recency(lied, trainer, 0.4) == chosen
+
+
+def test_integers_of_any_size_do_not_stop_the_learner() -> None:
+    samples = [Sample(f"u{row}", {"id": 10**30}, ["x", "y"], None, "xy"[row % 2], 0.5, row % 2) for row in range(40)]
+    shared = shared_questions(samples)
+    assert shared[1].context is shared[0].context
+    assert JointTrainer(SETTINGS.model).train(shared, 0).num_updates == 40
+
+
+def test_what_came_before_its_wait_was_over_is_not_learned_from(places: Places) -> None:
+    """Those who are rewarded early are not like those who get the default later."""
+    users = places.users()
+    users.live(60)
+    for wait, number in ((3_600.0, 0), (0.01, 60)):
+        settings = msgspec.structs.replace(SETTINGS, reward_wait_seconds=wait, default_reward=0.0)
+        time.sleep(0.02)
+        made = BanditCandidates(places.store).make("bot", "p", settings, 0)
+        assert len(made.train) + made.num_held_out == number

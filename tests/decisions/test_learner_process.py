@@ -220,3 +220,18 @@ def test_news_are_found_on_each_back_end(store: Store, tmp_path: Path) -> None:
     of_episode = Reward(reward_id="x", episode_id="e", name="r", value=1.0, created_at=now())
     store.write([of_episode, msgspec.structs.replace(of_episode, reward_id="y", decision_id="x", episode_id=None)])
     assert store.read(lambda connection: _rewarded(connection, 5)) == ({("bot", "a")}, 7)
+
+
+def test_it_is_tried_again_where_it_could_not_be_started(
+    opened: Store, place: LearnerPlace, learner: LearnerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spawn, failures = LearnerProcess._spawn, [OSError("no memory left")]
+
+    def spawn_later(self: LearnerProcess) -> subprocess.Popen[bytes]:
+        if failures:
+            raise failures.pop()
+        return spawn(self)
+
+    monkeypatch.setattr(LearnerProcess, "_spawn", spawn_later)
+    learner.start()
+    wait_until(lambda: learner.is_alive)

@@ -55,6 +55,15 @@ def test_own_reward_wins_over_the_episode_s(store: Store) -> None:
     assert found == {"e": [1.0, 0.75]}
 
 
+def test_slots_of_one_request_are_one_unit(store: Store) -> None:
+    """They depend on each other: none may be held out while another is learned from."""
+    store.write(
+        [decision("q.0", request_id="q"), decision("q.1", request_id="q"), decision("q.2", "e", request_id="q")]
+    )
+    store.write([reward(f"r{n}", 1.0, decision_id=f"q.{n}") for n in range(3)])
+    assert [sample.unit for sample in logged_samples(store, "a", "p")] == ["q", "q", "e"]
+
+
 def test_pages(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("learnloop.decisions.log._PAGE", 7)
     store.write([decision(f"d{i:03d}", f"e{i:03d}") for i in range(30)])
@@ -171,3 +180,13 @@ def test_the_newest_are_those_that_came_last_whatever_their_ids(store: Store) ->
     store.write([decision(key) for key in ("z", "m", "a")])
     store.write([reward(f"r{key}", 1.0, decision_id=key) for key in ("z", "m", "a")])
     assert [sample.unit for sample in logged_samples(store, "a", "p", newest=2)] == ["m", "a"]
+
+
+def test_new_rewards_are_counted_alike_from_either_side(store: Store) -> None:
+    """Many decisions and few new rewards, or few decisions of a policy among many rewards."""
+    store.write([decision(f"d{n}") for n in range(40)] + [decision(f"o{n}", policy="other") for n in range(3)])
+    for number, key in enumerate(["d1", "d2", "d2", "o1", "d3"]):
+        store.write([reward(f"r{number}", 1.0, decision_id=key)])
+    assert [rewarded_since(store, "a", "p", since, 100) for since in range(6)] == [3, 2, 2, 1, 1, 0]
+    assert [rewarded_since(store, "a", "other", since, 100) for since in range(6)] == [1, 1, 1, 1, 0, 0]
+    assert rewarded_since(store, "a", "p", 99, 100) == 0

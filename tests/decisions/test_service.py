@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +122,36 @@ def test_an_apprentice_answers_with_the_baseline_and_notes_what_it_would_have_do
     assert (made.action, made.probabilities) == ("y", [0.0, 1.0, 0.0])
 
 
+def test_what_has_not_learned_prefers_nothing() -> None:
+    """Else an apprentice whose caller chooses the first action would match it before it has learned anything."""
+    (made,) = served({"mode": "apprentice"}).decide(ASKED, np.random.default_rng(0))
+    assert (made.action, made.baseline_action, made.policy_action) == ("x", "x", None)
+
+
+def test_too_much_to_choose_from_is_refused_at_once() -> None:
+    rng = np.random.default_rng(0)
+    started = time.process_time()
+    with pytest.raises(ActionError, match="200000 actions"):
+        served().decide(Asked([f"a{n % 1_000}" for n in range(200_000)]), rng)
+    names = [f"a{n}" for n in range(1_000)]
+    features = [{f"f{n}": "v" for n in range(14)}] * 1_000
+    wide = {f"c{n}": "v" for n in range(990)}
+    with pytest.raises(ContextError, match="pairs"):
+        served().decide(Asked(names, wide, features), rng)
+    slots = [Slot(f"s{n}", {"nested": [{"x": "y"}] * 10}) for n in range(100)]
+    with pytest.raises(ContextError, match="over 100 slots"):
+        served().decide(Asked(names[:300], {}, features[:300], slots=slots), rng)
+    assert time.process_time() - started < 1.0
+    assert len(served().decide(Asked(names, {"c": 1.0}, features), rng)) == 1
+    assert len(served({"model": {"interactions": False}}).decide(Asked(names, wide, features), rng)) == 1
+
+
+def test_a_context_cannot_hide_what_is_known_of_a_slot() -> None:
+    with pytest.raises(ContextError, match="'slot'"):
+        served().decide(ASKED._replace(context={"slot": 1}, slots=[Slot("top")]), np.random.default_rng(0))
+    assert served().decide(ASKED._replace(context={"slot": 1}), np.random.default_rng(0))[0].context == {"slot": 1}
+
+
 def test_a_network_wants_its_vector_and_its_actions() -> None:
     network = NetworkSettings(input_dim=3, actions=("x", "y"))
     policy = Served("a", "p", 1, DecisionSettings(network=network), None, "uniform", None, None)
@@ -186,13 +219,55 @@ def test_a_champion_that_cannot_be_read_leaves_the_old_one_in_place(
 ) -> None:
     service = DecisionService(store, registry)
     old = service.load("shop", "front")
+    service.load("shop", "other")
     champion(registry)
-    for file in (tmp_path / "policies").rglob("policy.json"):
+    kept = {file: file.read_text() for file in (tmp_path / "policies").rglob("policy.json")}
+    for file in kept:
         file.write_text("{}")
-    for _ in range(2):  # it is tried again
-        with pytest.raises(LearnloopError):
-            service.refresh()
+    put(store, "shop", "other", read_settings({"mode": "frozen"}))
+    assert [each.policy for each in service.refresh()] == ["other"]  # the others follow all the same
+    assert service.refresh() == []
     assert service.find("shop", "front") is old
+    for file, text in kept.items():
+        file.write_text(text)
+    (again,) = service.refresh()  # it was tried again
+    assert (again.policy, again.algorithm) == ("front", "joint")
+
+
+def test_a_change_while_a_policy_is_read_is_not_passed_over(
+    store: Store, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = DecisionService(store, registry)
+    refreshing = threading.Thread(target=service.refresh)
+    read = service._serve
+
+    def change_meanwhile(*known: Any) -> Served:
+        if not refreshing.ident:
+            put(store, "shop", "front", read_settings({"mode": "frozen"}))
+            refreshing.start()
+            refreshing.join(0.2)
+        return read(*known)
+
+    monkeypatch.setattr(service, "_serve", change_meanwhile)
+    service.load("shop", "front")
+    refreshing.join()
+    service.refresh()
+    found = service.find("shop", "front")
+    assert found is not None
+    assert found.settings_version == 1
+
+
+def test_settings_of_two_servers_follow_each_other(postgres_url: str) -> None:
+    with Store.open(postgres_url) as first, Store.open(postgres_url) as second:
+
+        def put_some(store: Store) -> None:
+            for _ in range(10):
+                put(store, "shop", "front", DecisionSettings())
+
+        with ThreadPoolExecutor(2) as pool:
+            for done in [pool.submit(put_some, each) for each in (first, second)]:
+                done.result()
+        assert [each.version for each in history(first, "shop", "front")] == list(range(20, 0, -1))
 
 
 def test_settings_of_two_writers_follow_each_other(store: Store) -> None:

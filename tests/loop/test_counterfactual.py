@@ -13,9 +13,19 @@ from learnloop.algorithms import BanditTrainer, build_config
 from learnloop.core.errors import NotFoundError, RewardError, UsageError
 from learnloop.core.protocols import Sample
 from learnloop.core.records import Agent, Decision, DecisionMode, Reward, Verdict
+from learnloop.evaluation import FixedPolicy
+from learnloop.evaluation.policies import distributions
 from learnloop.evaluation.splitting import is_held_out
 from learnloop.loop import Workspace
-from learnloop.loop.counterfactual import Counterfactual, CounterfactualOptions, evaluate_decisions
+from learnloop.loop.counterfactual import (
+    Counterfactual,
+    CounterfactualOptions,
+    _estimate,
+    _fixed_values,
+    _log,
+    _read,
+    evaluate_decisions,
+)
 from learnloop.loop.workspace import find_settings
 from learnloop.registry import Proof
 
@@ -149,3 +159,13 @@ def test_what_is_refused(workspace: Workspace) -> None:
     )  # fmt: skip
     with pytest.raises(UsageError, match="1 have no propensity"):
         evaluate_decisions(workspace, "bot", "p", ["uniform"])
+
+
+@pytest.mark.parametrize("estimator", ["ips", "snips", "dr"])
+def test_the_best_fixed_action_is_the_one_whose_estimate_is_highest(workspace: Workspace, estimator: str) -> None:
+    options = CounterfactualOptions(estimator=estimator)  # type: ignore[arg-type]
+    log = _log(_read(workspace, "bot", "p", options))
+    found = _fixed_values(ACTIONS, log, options.estimator)
+    for action in ACTIONS:
+        rows = distributions(FixedPolicy(action), log.choices)
+        assert found[action] == pytest.approx(_estimate(rows, log, options.estimating()).value, abs=1e-12)

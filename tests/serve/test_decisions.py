@@ -151,10 +151,10 @@ def test_an_apprentice_returns_what_the_caller_chose(server: Running) -> None:
     put(server.workspace.store, "default", "front", read_settings({"mode": "apprentice"}), author=None)
     answer = decide(server, baseline="sport").json()
     assert (answer["action"], answer["propensity"], answer["mode"]) == ("sport", 1.0, "apprentice")
-    assert answer["policy_action"] == "news"
+    assert "policy_action" not in answer  # it has not learned yet
     assert decide(server).json()["action"] == "news"
     rate = server.ask("GET", "/v1/agents/default/policies/front/match-rate").json()
-    assert (rate["num_decisions"], rate["share"]) == (2, 0.5)
+    assert (rate["num_decisions"], rate["share"]) == (0, None)
 
 
 def test_settings_are_versions_and_hold_at_once(server: Running) -> None:
@@ -235,3 +235,11 @@ def test_what_others_would_have_earned(server: Running) -> None:
     uniform, fixed = found.json()["targets"]
     assert uniform["estimate"]["value"] == pytest.approx(found.json()["logged_mean"], abs=0.3)
     assert fixed["estimate"]["value"] == pytest.approx(1.0, abs=0.35)
+    path, targets = "/v1/agents/default/policies/front/evaluate", '{"targets": ["uniform"], '
+    for more, number in (('"newest": 10}', 10), ('"held_out_share": 0.9}', None)):  # as versions were not trained on
+        narrowed = server.ask("POST", path, targets + more)
+        assert narrowed.status == 200, narrowed.body
+        assert narrowed.json()["num_decisions"] < found.json()["num_decisions"]
+        assert number in (None, narrowed.json()["num_decisions"])
+    for refused in ('"newest": 0}', '"newest": 200001}', '"held_out_share": 1.5}'):
+        assert server.ask("POST", path, targets + refused).status == 422

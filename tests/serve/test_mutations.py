@@ -14,9 +14,11 @@ import msgspec
 import numpy as np
 import pytest
 
+from learnloop.core.errors import UnreachableError
 from learnloop.core.records import ApiScope, Decision, LearningUpdate
 from learnloop.decisions.mutation_learner import MutationLearner
 from learnloop.decisions.mutation_settings import MUTATIONS
+from learnloop.decisions.update_process import Done, Job
 from learnloop.loop.api_keys import create_key
 from learnloop.loop.workspace import Workspace
 from tests.serve.conftest import Reply, Running, Start, eventually
@@ -227,6 +229,7 @@ def raw(name: str, text: str) -> str:
         ("/store_experience", raw("log_prob", "-1e308"), 422),
         ("/store_experience", raw("value", "1e308"), 422),
         ("/store_experience", raw("state", "[1]"), 422),
+        ("/store_experience", raw("state", "[3e38,1,1,1,1,1]"), 422),
         ("/store_experience", raw("next_state", "[1]"), 422),
         ("/store_experience", {**EXPERIENCE, "episode_id": ""}, 422),
         ("/store_experience", {**EXPERIENCE, "episode_id": "x" * 300}, 422),
@@ -388,6 +391,22 @@ def test_choices_go_on_while_it_learns_and_a_second_update_waits(workspace: Work
     assert server.workspace.store.select(LearningUpdate, limit=5)[0].num_samples == 60
 
 
+def test_an_update_whose_process_is_killed_tells_so_and_changes_nothing(server: Running) -> None:
+    """A fault of ours: the answer blamed the store."""
+    fill(server, 60)
+    learner = server.app.state.service.part(MutationLearner)
+    learner._learn, learn = _gone, learner._learn
+    reply = post(server, "/update", {})
+    assert reply.status == 503
+    assert "the experiences wait still" in reply.json()["error"]
+    learner._learn = learn
+    assert good(server, "/update", {})["update_count"] == 1
+
+
+def _gone(job: Job) -> Done:
+    raise UnreachableError("the process that learns ended before it was done (nothing more comes); try again")
+
+
 def test_many_clients_at_once(server: Running) -> None:
     def run(number: int) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
@@ -416,7 +435,7 @@ def test_many_clients_at_once(server: Running) -> None:
 def test_scopes(server: Running) -> None:
     reader = create_key(server.workspace, "reader", [ApiScope.READ]).secret
     actor = create_key(server.workspace, "actor", [ApiScope.ACT]).secret
-    assert eventually(lambda: server.ask("GET", "/stats").status == 401)
+    assert eventually(lambda: server.ask("GET", "/stats", authorization=f"Bearer {actor}").status == 403)  # made last
     for secret, path, status in (
         (reader, "/select_action", 403),
         (actor, "/select_action", 200),

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,11 +18,17 @@ import pytest
 from learnloop.core.errors import ConflictError, CorruptError, LearnloopError, NotFoundError, SchemaVersionError
 from learnloop.core.records import (
     Agent,
+    Decision,
+    DecisionActivation,
+    DecisionMode,
     Episode,
     EpisodeStatus,
+    IdempotentAnswer,
+    LearningUpdate,
     Memory,
     MemoryKind,
     ModelCheckpoint,
+    PolicySettings,
     PolicyVersion,
     Record,
     Reward,
@@ -88,6 +95,37 @@ def test_from_sqlite_to_postgresql_and_back(filled: str, saved: Path, postgres_u
         assert [reward.reward_id for _, reward in store.rewards_after(last)] == ["new"]
         assert [event.subject for event in store.events(after=newest)] == ["new"]
         store.close()
+
+
+def of_the_decision_service() -> list[Record]:
+    mine: dict[str, Any] = {"agent_id": "a", "policy": "p"}
+    return [
+        Decision(decision_id="d", episode_id=None, algorithm="uniform", context={}, actions=["x", "y"], action="x",
+                 propensity=0.1 + 0.2, action_features=[{"f": 1}, {}], vector=b"\0\xff\x80?", slot="s",
+                 mode=DecisionMode.APPRENTICE, settings_version=3, baseline_action="x", policy_action="y",
+                 request_id="q", is_deferred=True, created_at=T0, **mine),
+        DecisionActivation(decision_id="d", created_at=T0),
+        PolicySettings(policy_settings_id="v", version=3, settings={"mode": "frozen"}, created_at=T0, **mine),
+        LearningUpdate(learning_update_id="u", settings_version=3, reward_sequence=7, num_samples=1, num_held_out=2,
+                       verdict=None, reasons=["none"], metrics={"x": 0.1}, started_at=T0, ended_at=T0, **mine),
+        IdempotentAnswer(idempotent_answer_id="i", fingerprint="f", status=201, media_type="application/json",
+                         body=b"\0\xfe", created_at=T0),
+    ]  # fmt: skip
+
+
+def test_what_the_decision_service_keeps_goes_both_ways(sqlite_url: str, postgres_url: str, tmp_path: Path) -> None:
+    with Store.open(sqlite_url) as store:
+        store.write(of_the_decision_service())
+        expected = content(store)
+    backup(sqlite_url, None, tmp_path / "first.tar")
+    restore(tmp_path / "first.tar", postgres_url, None)
+    with Store.open(postgres_url) as store:
+        assert content(store) == expected
+    backup(postgres_url, None, tmp_path / "second.tar")
+    restore(tmp_path / "second.tar", f"sqlite:///{tmp_path}/again.db", None)
+    with Store.open(f"sqlite:///{tmp_path}/again.db") as store:
+        assert content(store) == expected
+        assert store.get(Decision, "d") == of_the_decision_service()[0]
 
 
 def test_while_others_write(sqlite_url: str, tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ MAX_DEPTH = 32
 """How deep objects and lists may lie in each other."""
 MAX_VECTOR = 65_536
 """Numbers of a vector."""
+MAX_NUMBER = 1e100
+"""A number of a feature; larger ones, such as a language's largest that stands for "unknown", cannot be scaled."""
 MAX_SIZE = 10.0
 """A number that lies further from the mean, in standard deviations, counts as this far."""
 
@@ -78,8 +80,8 @@ def flatten(features: Mapping[str, Any], owner: str, ignored: frozenset[str] = f
         ignored: paths that are left out, with all that is below them.
 
     Raises:
-        ContextError: a number that is not finite, an unknown type, or a name, a depth or a number of features above
-            its limit.
+        ContextError: a number that is not finite or too large, an unknown type, or a name, a depth or a number of
+            features above its limit.
     """
     found = Features({}, {})
     try:
@@ -104,7 +106,7 @@ def _add_object(
         path = f"{prefix}.{key}" if prefix else key
         if path in ignored:
             continue
-        if type(value) is float and math.isfinite(value) and len(path) < MAX_NAME_LENGTH - 1:  # most are
+        if type(value) is float and -MAX_NUMBER <= value <= MAX_NUMBER and len(path) < MAX_NAME_LENGTH - 1:  # most are
             name = owner + path
             found.numbers[name] = found.numbers.get(name, 0.0) + value
         else:
@@ -152,9 +154,10 @@ def _finite(path: str, value: float | numbers.Real) -> float:
         number = float(value)
     except OverflowError:
         number = math.inf
-    if not math.isfinite(number):
+    if not -MAX_NUMBER <= number <= MAX_NUMBER:
         raise ContextError(
-            f"the feature {path[:100]!r} is {number}; give a finite number, or None where it is not known"
+            f"the feature {path[:100]!r} is {number}; give a number of at most {MAX_NUMBER:g}, or None where it is not "
+            "known"
         )
     return number
 

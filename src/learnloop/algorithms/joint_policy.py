@@ -35,7 +35,7 @@ TAG = "joint"
 
 Floats = NDArray[np.float64]
 
-_MAX_CACHED = 2**20  # features of actions that are remembered encoded
+_MAX_CACHED = 2**17  # features of actions that are remembered encoded
 _TENSORS = frozenset({"weights", "number_means", "number_scales", "vector_weights", "vector_means", "vector_scales"})
 
 
@@ -79,7 +79,7 @@ class _Actions(NamedTuple):
     blocks: list[int]
     """Where each action's weights of the vector begin."""
     longest: int
-    """How many features an action has at the most."""
+    """How many features an action has at the most, its name and those that were never learned from included."""
     alone: Floats
     """What each action is predicted to earn whatever the context, shape ``(num_actions,)``."""
 
@@ -150,13 +150,15 @@ class JointPolicy:
         return chosen
 
     def _add_context(self, scores: Floats, context: Mapping[str, Any], encoded: _Actions) -> None:
-        hashes, values = self._encoded(flatten(context, CONTEXT, self._ignored), [], [])
+        features = flatten(context, CONTEXT, self._ignored)
+        if self.config.interactions:  # all of them: the next version is learned from those that this one does not know
+            check_pairs(len(features.numbers) + len(features.indicators), encoded.longest)
+        hashes, values = self._encoded(features, [], [])
         if not hashes:
             return
         contexts, sizes = np.array(hashes, dtype=np.uint64), np.array(values)
         bits, weights = self.config.num_bits, self._state.weights
         if self.config.interactions:
-            check_pairs(contexts.size, encoded.longest)
             pairs = weights[joint_indices(contexts[:, None], encoded.hashes, bits)]
             scores += np.add.reduceat((sizes @ pairs) * encoded.values, encoded.starts)
         else:
@@ -196,19 +198,19 @@ class JointPolicy:
         hashes: list[int] = []
         values: list[float] = []
         starts, blocks = [], []
+        longest = 0
         for index, action in enumerate(actions):
             own = feature_hash(NAME + action)
             starts.append(len(hashes))
             blocks.append(block_start(own, self.config.num_bits))
             hashes += [CONSTANT, own]
             values += [1.0, 1.0]
-            self._encoded(
-                flatten(features_of_action(context, index, len(actions)), ACTION, self._ignored), hashes, values
-            )
+            features = flatten(features_of_action(context, index, len(actions)), ACTION, self._ignored)
+            longest = max(longest, len(features.numbers) + len(features.indicators) + 2)
+            self._encoded(features, hashes, values)
         known, sizes = np.array(hashes, dtype=np.uint64), np.array(values)
         constant = np.full(1, CONSTANT, dtype=np.uint64)
         alone = self._state.weights[joint_indices(constant, known, self.config.num_bits)] * sizes
-        longest = int(np.diff([*starts, known.size]).max())
         firsts = np.array(starts, dtype=np.intp)
         return _Actions(known, sizes, firsts, blocks, longest, np.add.reduceat(alone, firsts))
 

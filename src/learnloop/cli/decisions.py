@@ -386,6 +386,10 @@ def settings(
     is_change = bool(changes) or given is not None
     if is_change and is_history:
         raise click.UsageError("--history lists; give it without --set and --file")
+    if how["version"] is not None and not is_change:
+        raise click.UsageError(
+            "--version says which version is changed; give it with --set or --file, or use --history"
+        )
     workspace = open_workspace(ctx, create=is_change)
     if is_history:
         _print_history(history(workspace.store, agent, policy), as_json)

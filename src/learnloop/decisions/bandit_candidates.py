@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.algorithms.joint_trainer import JointTrainer
+from learnloop.core.clock import now
 from learnloop.core.protocols import Context, PolicyArtifact, Question, Sample, SavedPolicy, Trainer
 from learnloop.decisions.candidates import Candidate
-from learnloop.decisions.log import logged_samples
+from learnloop.decisions.log import LogFilter, newest_decisions
 from learnloop.decisions.settings import DecisionSettings
 from learnloop.evaluation import LoggedDecisions, sign_flip_p_value
 from learnloop.evaluation.splitting import split_by_unit
@@ -43,9 +45,15 @@ class BanditCandidates:
         self._store = store
 
     def make(self, agent_id: str, policy: str, settings: DecisionSettings, log_sequence: int) -> Candidate:
-        """Returns the candidate of the newest rewarded decisions."""
-        learning = settings.learning
-        logged = list(logged_samples(self._store, agent_id, policy, newest=learning.window))
+        """Returns the candidate of the newest rewarded decisions.
+
+        Where what nobody rewards gets a default, younger decisions than the wait for it are left out: those of them
+        that have a reward already are not like the others.
+        """
+        learning, wait = settings.learning, settings.reward_wait_seconds
+        chosen = LogFilter(until=None if wait is None else now() - timedelta(seconds=wait))
+        found = newest_decisions(self._store, agent_id, policy, learning.window, chosen)
+        logged = [each.sample(each.reward) for each in found if each.reward is not None]
         window = shared_questions(of_one_length(logged))
         trainer = RememberingTrainer(JointTrainer(settings.model))
         share = choose_recency(window, trainer, learning.held_out_share)
@@ -125,7 +133,8 @@ def shared_questions(samples: Iterable[Sample]) -> list[Sample]:
         context = sample.context
         more = (context.action_features, context.vector) if isinstance(context, Question) else (None, None)
         vector = None if more[1] is None else more[1].tobytes()
-        key = msgspec.msgpack.encode((context, more[0], vector, sample.actions, sample.mask))
+        # JSON has integers of any size
+        key = msgspec.json.encode((context, more[0], vector, sample.actions, sample.mask))
         first = known.setdefault(key, sample)
         shared.append(sample._replace(context=first.context, actions=first.actions, mask=first.mask))
     return shared

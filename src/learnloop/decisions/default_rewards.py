@@ -23,7 +23,7 @@ class _Place(NamedTuple):
     sequence: int
     """All decisions up to here that were not deferred are done."""
     activated_at: datetime
-    """All that were activated before are done."""
+    """All that were activated until then are done."""
 
 
 class DefaultRewards:
@@ -70,22 +70,34 @@ class DefaultRewards:
 
     def _due(self, connection: Connection, due: datetime) -> tuple[list[Any], _Place]:
         """Returns the decisions that nobody rewarded in time, and how far the log has been looked at with them."""
-        decisions, activations = schema.decisions.c, schema.decision_activations.c
+        decisions = schema.decisions.c
         after = and_(self._mine, decisions.sequence > self._place.sequence)
+        newest = select(func.max(decisions.sequence)).where(after)
+        waiting = select(func.min(decisions.sequence)).where(after, ~decisions.is_deferred, decisions.created_at > due)
+        last = connection.execute(waiting).scalar_one()  # what comes after it waits with it, however much that is
+        last = connection.execute(newest).scalar_one() if last is None else last - 1
         plain = and_(after, ~decisions.is_deferred, decisions.created_at <= due)
+        if last is not None:
+            plain = and_(plain, decisions.sequence <= last)
         found = list(connection.execute(_unrewarded().where(plain).order_by(decisions.sequence).limit(_PAGE)))
         if len(found) == _PAGE:
             return found, self._place._replace(sequence=found[-1].sequence)
-        newest = select(func.max(decisions.sequence)).where(after)
-        waiting = select(func.min(decisions.sequence)).where(after, ~decisions.is_deferred, decisions.created_at > due)
-        last = connection.execute(waiting).scalar_one()
-        last = connection.execute(newest).scalar_one() if last is None else last - 1
-        late = _unrewarded().add_columns(activations.created_at.label("activated_at"))
-        late = late.join(schema.decision_activations, activations.decision_id == decisions.decision_id)
-        late = late.where(self._mine, activations.created_at >= self._place.activated_at, activations.created_at <= due)
-        activated = list(connection.execute(late.order_by(activations.created_at).limit(_PAGE)))
-        reached = activated[-1].activated_at if len(activated) == _PAGE else due
+        activated, reached = self._activated(connection, due)
         return found + activated, _Place(last or self._place.sequence, max(reached, self._place.activated_at))
+
+    def _activated(self, connection: Connection, due: datetime) -> tuple[list[Any], datetime]:
+        """As ``_due``, for deferred decisions; the activations are looked at first: there are few new ones."""
+        decisions, activations = schema.decisions.c, schema.decision_activations.c
+        new = and_(activations.created_at > self._place.activated_at, activations.created_at <= due)
+        page = select(activations.created_at).where(new).order_by(activations.created_at).offset(_PAGE - 1).limit(1)
+        reached: datetime = connection.execute(page).scalar_one_or_none() or due
+        ids = connection.execute(select(activations.decision_id).where(new, activations.created_at <= reached))
+        ids_left = list(ids.scalars())
+        found: list[Any] = []
+        while ids_left:
+            chunk, ids_left = ids_left[:_PAGE], ids_left[_PAGE:]
+            found += connection.execute(_unrewarded().where(self._mine, decisions.decision_id.in_(chunk))).all()
+        return found, reached
 
 
 def _unrewarded() -> Select[Any]:

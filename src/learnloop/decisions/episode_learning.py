@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,9 +19,10 @@ from learnloop.algorithms.rollout import Batch
 from learnloop.algorithms.states import put_parameters
 from learnloop.core.errors import CorruptError, UsageError
 from learnloop.core.protocols import Policy, Sample
+from learnloop.core.records import Decision
 from learnloop.decisions.candidates import Candidate
 from learnloop.decisions.episode_log import Situation, read_episodes
-from learnloop.decisions.segment_ppo import TOLERANCE, SegmentPPO
+from learnloop.decisions.segment_ppo import TOLERANCE, SegmentPPO, is_readable
 from learnloop.decisions.settings import DecisionSettings, NetworkSettings
 from learnloop.evaluation.held_out import Overlap
 from learnloop.evaluation.policies import logged_probabilities
@@ -288,7 +290,8 @@ class EpisodeCandidates:
         if settings.network is None:
             raise UsageError(f"{agent_id}.{policy} learns without a network; set settings.network")
         learning = settings.learning
-        log = read_episodes(self._store, agent_id, policy, learning.window, log_sequence)
+        fits = partial(fits_network, settings.network)
+        log = read_episodes(self._store, agent_id, policy, learning.window, log_sequence, fits)
         usable = [each for each in log.samples if each.propensity is not None]
         usable = usable if len(usable) == len(log.samples) else without_gaps(log.samples)
         split = split_by_unit(usable, learning.held_out_share)
@@ -297,7 +300,8 @@ class EpisodeCandidates:
         notes = []
         num_left_out = log.num_unknown + len(log.samples) - len(usable)
         if num_left_out:
-            notes = [f"{num_left_out} decisions without a known reward, vector, propensity or end were left out"]
+            what = "known reward, propensity or end, or of another form than the network's"
+            notes = [f"{num_left_out} decisions without a {what} were left out"]
         return Candidate(
             trainer=EpisodeTrainer(settings.network, start),
             train=split.train,
@@ -324,6 +328,13 @@ class EpisodeCandidates:
         if not is_same or parameters is None or parameters.shape != ppo.network.parameters.shape:
             return None
         return found.training
+
+
+def fits_network(network: NetworkSettings, decision: Decision) -> bool:
+    """Returns whether a network can learn from a decision: any client may send others until the first is served."""
+    if decision.vector is None or len(decision.vector) != 4 * network.input_dim:
+        return False
+    return is_readable(np.frombuffer(decision.vector, dtype="<f4")) and set(decision.actions) <= set(network.actions)
 
 
 def without_gaps(samples: Sequence[Sample]) -> list[Sample]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from learnloop.decisions.log import LogFilter, RewardParts, newest_decisions, re
 from learnloop.store import Store
 
 Vector = NDArray[np.float32]
+Fits = Callable[[Decision], bool]
 
 
 class Situation(Question):
@@ -36,42 +37,62 @@ class EpisodeLog(NamedTuple):
     samples: list[Sample]
     """Steps whose reward is known, episode by episode, oldest first; their contexts are ``Situation``."""
     num_unknown: int
-    """Decisions that were left out: their reward is not known, or what they led to, or their vector."""
+    """Decisions that were left out: their reward is not known, or what they led to, or they do not fit."""
     cut: set[str]
     """Episodes of which other steps than the last one were left out: what a policy earns in them cannot be told."""
 
 
-def read_episodes(store: Store, agent_id: str, policy: str, newest: int, log_sequence: int) -> EpisodeLog:
-    """Returns the steps of the newest ``newest`` decisions, with rewards up to ``log_sequence`` of the log."""
+def has_vector(decision: Decision) -> bool:
+    """Returns whether a decision has a vector."""
+    return decision.vector is not None
+
+
+def read_episodes(
+    store: Store, agent_id: str, policy: str, newest: int, log_sequence: int, fits: Fits = has_vector
+) -> EpisodeLog:
+    """Returns the steps of the newest ``newest`` decisions, with rewards up to ``log_sequence`` of the log.
+
+    Decisions that do not fit, such as those made before the network was chosen, are left out as those without a vector.
+    """
     found = [each.decision for each in newest_decisions(store, agent_id, policy, newest, LogFilter(rewarded=False))]
     parts = rewards_of(store, found, before=log_sequence + 1)
     by_episode: dict[str, list[Decision]] = {}
     for decision in found:
         by_episode.setdefault(decision.episode_id or decision.decision_id, []).append(decision)
-    ended = _ended(store, [name for name, steps in by_episode.items() if steps[0].episode_id is not None])
+    records = _records(store, [name for name, steps in by_episode.items() if steps[0].episode_id is not None])
     log = EpisodeLog([], 0, set())
     if len(found) == newest:  # the oldest one may have begun before
         log.cut.add(next(iter(by_episode)))
     for name, steps in by_episode.items():
-        is_whole = steps[0].episode_id is None or name in ended
-        samples = list(_samples(name, steps, parts, is_whole=is_whole))
+        is_whole = steps[0].episode_id is None or _has_ended(records.get(name), parts[steps[-1].decision_id])
+        samples = list(_samples(name, steps, parts, fits, is_whole=is_whole))
         log.samples.extend(samples)
         if len(samples) < len(steps) - (not is_whole):
             log.cut.add(name)
     return log._replace(num_unknown=len(found) - len(log.samples))
 
 
-def _ended(store: Store, episode_ids: Sequence[str]) -> set[str]:
-    """Returns which of these episodes came to an end of their own."""
-    found: set[str] = set()
+def _records(store: Store, episode_ids: Sequence[str]) -> dict[str, Episode]:
+    found: dict[str, Episode] = {}
     for start in range(0, len(episode_ids), 500):
         page = store.iterate(Episode, where={"episode_id": list(episode_ids[start : start + 500])})
-        found |= {each.episode_id for each in page if each.ended_at is not None and not each.truncated}
+        found |= {each.episode_id: each for each in page}
     return found
 
 
+def _has_ended(episode: Episode | None, last: RewardParts) -> bool:
+    """Returns whether an episode came to an end of its own.
+
+    Clients of the decision service name episodes that no record is kept of. Nothing tells of their end but that the
+    last decision has its reward: one that still runs then counts as ended, until its next decision is in the log.
+    """
+    if episode is None:
+        return reward_total(RewardParts(last.own, {})) is not None
+    return episode.ended_at is not None and not episode.truncated
+
+
 def _samples(
-    unit: str, steps: Sequence[Decision], parts: Mapping[str, RewardParts], *, is_whole: bool
+    unit: str, steps: Sequence[Decision], parts: Mapping[str, RewardParts], fits: Fits, *, is_whole: bool
 ) -> Iterator[Sample]:
     """Yields the steps of one episode that can be learned from.
 
@@ -79,7 +100,7 @@ def _samples(
     nothing else. Otherwise a step without a reward is left out, and the steps before it end with the value of what it
     saw. So does an episode that has not ended: what its last decision led to is not known.
     """
-    vectors = [None if each.vector is None else np.frombuffer(each.vector, dtype="<f4") for each in steps]
+    vectors = [np.frombuffer(each.vector or b"", dtype="<f4") if fits(each) else None for each in steps]
     whole = reward_total(RewardParts({}, parts[steps[-1].decision_id].episode)) if is_whole else None
     rewards = [reward_total(RewardParts(parts[each.decision_id].own, {})) for each in steps]
     if whole is not None:

@@ -54,11 +54,13 @@ class ExperienceBuffer:
 
     Attributes:
         experiences: what waits to be learned from.
-        room: how many there may be.
+        room: how many there may be; twice as many where those of an update that failed come back.
     """
 
     def __init__(self, room: int, size: int) -> None:
         self.room = room
+        self._num_taken = 0
+        """How many may come back."""
         self.experiences: list[Experience] = []
         self._size = size
         self._returns: OrderedDict[Episode, float] = OrderedDict()
@@ -70,7 +72,7 @@ class ExperienceBuffer:
     @property
     def is_full(self) -> bool:
         """Whether there is no room for another one."""
-        return len(self.experiences) >= self.room
+        return len(self.experiences) >= min(self.room, 2 * self.room - self._num_taken)
 
     def add(self, experience: Experience) -> float | None:
         """Adds the next one; returns the sum of the rewards of its episode where that is over."""
@@ -85,13 +87,26 @@ class ExperienceBuffer:
         return None
 
     def take(self) -> list[Experience]:
-        """Returns all, and is empty; running episodes go on."""
+        """Returns all, and is empty; running episodes go on. ``put_back`` or ``forget`` follows."""
         taken, self.experiences = self.experiences, []
+        self._num_taken = len(taken)
         return taken
 
     def put_back(self, taken: list[Experience]) -> None:
         """Undoes ``take``: they come first again."""
         self.experiences = taken + self.experiences
+        self._num_taken = 0
+
+    def forget(self) -> None:
+        """Ends ``take``: what was taken does not come back."""
+        self._num_taken = 0
+
+    def copy(self) -> ExperienceBuffer:
+        """Returns one with the same in it, which stays as it is when this one changes."""
+        copied = ExperienceBuffer(self.room, self._size)
+        copied.experiences = list(self.experiences)
+        copied._returns = OrderedDict(self._returns)
+        return copied
 
     def state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Returns its arrays, and what else is in it as JSON."""
@@ -119,7 +134,7 @@ class ExperienceBuffer:
             name: ((count,), np.dtype(dtype)) for name, dtype in _COLUMNS.items()
         }
         wanted |= {name: ((count, self._size), np.dtype(np.float32)) for name in ("state", "next_state")}
-        if {name: (value.shape, value.dtype) for name, value in arrays.items()} != wanted or count > self.room:
+        if {name: (value.shape, value.dtype) for name, value in arrays.items()} != wanted or count > 2 * self.room:
             raise CorruptError(f"the {count} experiences of the checkpoint are not what this server keeps")
         columns = {name: arrays[name].tolist() for name in _COLUMNS}
         self.experiences = [

@@ -270,14 +270,18 @@ class LearnerProcess:
             with self._lock:
                 if self._stop.is_set():
                     return
-                process = self._process = self._spawn()
-            self._listen(process)
-            code = process.wait()
+                try:
+                    process = self._process = self._spawn()
+                except OSError as error:  # no memory or no process is left for it now
+                    process, ended = None, f"could not be started ({error})"
+            if process is not None:
+                self._listen(process)
+                ended = f"ended with the exit code {process.wait()}"
             if self._stop.is_set():
                 return
             failures = 0 if time.monotonic() - began >= STABLE_SECONDS else failures + 1
-            pause = min(MAX_WAIT_SECONDS, 0.25 * 2**failures) * random.uniform(0.8, 1.2)
-            _log.warning("the learner ended with the exit code %s; it is started again in %.1f s", code, pause)
+            pause = min(MAX_WAIT_SECONDS, 0.25 * 2 ** min(failures, 16)) * random.uniform(0.8, 1.2)
+            _log.warning("the learner %s; it is started again in %.1f s", ended, pause)
             self._stop.wait(pause)
 
     def _spawn(self) -> subprocess.Popen[bytes]:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from sqlalchemy import ColumnElement, Select, exists, func, or_, select, union
+from sqlalchemy import ColumnElement, Connection, Select, exists, func, or_, select, union
 
 from learnloop.core.protocols import Context, Question, Sample
 from learnloop.core.records import DEFAULT, TOTAL, Decision, DecisionActivation, DecisionMode, Record, Reward
@@ -97,8 +97,8 @@ class Logged(NamedTuple):
 
     @property
     def unit(self) -> str:
-        """Its episode, or itself where it was made outside of one."""
-        return self.decision.episode_id or self.decision.decision_id
+        """Its episode; outside of one the request whose slots were filled together, or itself."""
+        return self.decision.episode_id or self.decision.request_id or self.decision.decision_id
 
     def sample(self, reward: float) -> Sample:
         """Returns it as a sample that earned ``reward``."""
@@ -138,8 +138,9 @@ def logged_samples(
 ) -> Iterator[Sample]:
     """Yields the decisions of a policy that have a known reward, in the order of their ids, or of time with ``newest``.
 
-    The unit of a sample is its episode, or the decision itself where it was made outside of one. Its context is a
-    ``Question`` where features of the actions or a vector are known. Deferred decisions count once they are activated.
+    The unit of a sample is its episode; outside of one the request whose slots were filled together, or the decision
+    itself. Its context is a ``Question`` where features of the actions or a vector are known. Deferred decisions count
+    once they are activated.
 
     Args:
         store: where they lie.
@@ -256,9 +257,25 @@ def rewarded_since(store: Store, agent_id: str, policy: str, sequence: int, limi
     rewards, decisions = schema.rewards.c, schema.decisions.c
     new = (rewards.sequence > sequence, rewards.value.is_not(None), rewards.weight != 0.0)
     mine = (decisions.agent_id == agent_id, decisions.policy == policy)
-    own = select(decisions.decision_id).where(*new, *mine, decisions.decision_id == rewards.decision_id)
-    episode = select(decisions.decision_id).where(
-        *new, *mine, rewards.decision_id.is_(None), decisions.episode_id == rewards.episode_id
+    joined = select(decisions.decision_id).where(*new, *mine, decisions.decision_id == rewards.decision_id)
+    looked_up = select(rewards.decision_id).where(
+        *new, exists().where(decisions.decision_id == rewards.decision_id, *mine)
     )
-    found = union(own, episode).limit(limit).subquery()
-    return int(store.read(lambda connection: connection.execute(select(func.count()).select_from(found)).scalar_one()))
+    of_episodes = (*new, rewards.decision_id.is_(None))
+    episode = select(decisions.decision_id).where(*of_episodes, *mine, decisions.episode_id == rewards.episode_id)
+
+    def number_of(connection: Connection, query: Select[Any]) -> int:
+        return int(connection.execute(select(func.count()).select_from(query.subquery())).scalar_one())
+
+    def count(connection: Connection) -> int:
+        num_rewards = connection.execute(select(func.max(rewards.sequence))).scalar_one() or 0
+        num_rewards = max(0, num_rewards - sequence)
+        num_decisions = number_of(connection, select(decisions.sequence).where(*mine).limit(num_rewards))
+        own = (joined if num_decisions < num_rewards else looked_up).distinct()  # from the side where there are fewer
+        some = connection.execute(select(rewards.sequence).where(*of_episodes).limit(1)).first()
+        if some is None:
+            return number_of(connection, own.limit(limit))
+        found = union(own, episode).limit(limit).subquery()
+        return int(connection.execute(select(func.count()).select_from(found)).scalar_one())
+
+    return store.read(count)

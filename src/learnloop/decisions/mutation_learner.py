@@ -7,6 +7,7 @@ the first gradient step after it.
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -21,14 +22,22 @@ from numpy.typing import NDArray
 
 from learnloop.algorithms.states import AlgorithmState, count_of, part_of, prefixed
 from learnloop.core.clock import now
-from learnloop.core.errors import ActionError, ConflictError, ContextError, CorruptError, DivergedError, UsageError
+from learnloop.core.errors import (
+    ActionError,
+    ConflictError,
+    ContextError,
+    CorruptError,
+    DivergedError,
+    StoreError,
+    UsageError,
+)
 from learnloop.core.ids import new_id
 from learnloop.core.records import Decision, LearningUpdate
 from learnloop.core.seeding import generator
 from learnloop.decisions.experience_buffer import Experience, ExperienceBuffer, segments_of, steps_of
 from learnloop.decisions.mutation_settings import MUTATIONS, MutationSettings
 from learnloop.decisions.named_checkpoints import NamedCheckpoints, Saved
-from learnloop.decisions.segment_ppo import SegmentPPO, dropout_of
+from learnloop.decisions.segment_ppo import MAX_NORM, SegmentPPO, dropout_of, is_readable
 from learnloop.decisions.update_process import Done, Job
 from learnloop.decisions.update_process import learn as learn_here
 from learnloop.nn.network import Network
@@ -45,6 +54,8 @@ RECENT = 100
 MAX_REWARD = 1e6
 """Rewards are from minus this to this: the squares of larger ones leave what float32 computes well."""
 _SLACK_BYTES = 1 << 20
+
+_log = logging.getLogger(__name__)
 
 
 class Snapshot(NamedTuple):
@@ -199,7 +210,7 @@ class MutationLearner:
         return outputs
 
     def check_state(self, name: str, state: Floats) -> None:
-        """Returns if ``state`` is an embedding of the right length with finite numbers.
+        """Returns if ``state`` is an embedding of the right length with numbers that the network can read.
 
         Raises:
             ContextError: it is not.
@@ -207,8 +218,8 @@ class MutationLearner:
         wanted = self.settings.input_dim
         if state.shape != (wanted,):
             raise ContextError(f"{name} has {state.size} numbers; this network reads {wanted}")
-        if not math.isfinite(float(state @ state)) and not np.isfinite(state).all():
-            raise ContextError(f"{name} holds a number that is not finite in 32 bits")
+        if not is_readable(state):
+            raise ContextError(f"{name} holds a number that is not finite in 32 bits, or is longer than {MAX_NORM:g}")
 
     # Experiences -------------------------------------------------------------------------------------------------
 
@@ -298,7 +309,10 @@ class MutationLearner:
             updated = self._noted(done, len(taken), started, time.perf_counter() - clock)
             interval = self.settings.checkpoint_interval
             if self._checkpoints is not None and interval and self._history.total_updates % interval == 0:
-                self._checkpoints.save(LATEST, self._state())
+                try:
+                    self._checkpoints.save(LATEST, self._state())
+                except StoreError as error:  # what was learned is in use all the same
+                    _log.warning("update %d was not saved: %s", self._history.total_updates, error)
             return updated
 
     def _job(self, taken: list[Experience]) -> Job:
@@ -327,6 +341,7 @@ class MutationLearner:
         )
         rate = metrics["train/learning_rate"] * self._rate_factor()
         with self._lock:
+            self._buffer.forget()
             history = self._history
             history.total_updates += 1
             history.updates = [*history.updates[1 - RECENT :], losses]
@@ -395,14 +410,16 @@ class MutationLearner:
     def _state(self) -> Saved:
         state = self._ppo.state()
         with self._lock:
-            arrays, rest = self._buffer.state()
-            values = {
-                "seed": self._seed,
-                "ppo": state.values,
-                "choices": self._rng.bit_generator.state,
-                "buffer": rest,
-                "history": msgspec.to_builtins(self._history),
-            }
+            buffer = self._buffer.copy()
+            history = msgspec.to_builtins(self._history)
+        arrays, rest = buffer.state()  # without the lock: this takes long where there is much
+        values = {
+            "seed": self._seed,
+            "ppo": state.values,
+            "choices": self._rng.bit_generator.state,
+            "buffer": rest,
+            "history": history,
+        }
         return Saved(prefixed("ppo.", state.tensors) | prefixed("buffer.", arrays), values)
 
     def _restore(self, saved: Saved) -> None:

@@ -7,9 +7,11 @@ its first line. It is replaced last, so that a kill leaves the checkpoint before
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -29,6 +31,7 @@ from learnloop.store.failures import from_disk
 
 MAX_HEAD_BYTES = 16 << 20
 _PLACE = "the folder of checkpoints"
+_PART = re.compile(r"\.[0-9a-f-]{36}\.part")
 _SAFE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 Tensors = dict[str, NDArray[Any]]
@@ -84,13 +87,10 @@ class NamedCheckpoints:
         }
         body = json.dumps(head, allow_nan=False).encode()
         with self._opened(create=True) as folder:
-            before = self._file_of(folder, name)
             after = f"{name}.{head['sha256']}.safetensors"
             _write(folder, after, data)
             _write(folder, f"{name}.json", hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-            if before is not None and before != after:
-                with suppress(FileNotFoundError):
-                    os.unlink(before, dir_fd=folder)
+            _sweep(folder, name, after)
 
     def load(self, name: str) -> Saved:
         """Returns a checkpoint.
@@ -130,16 +130,9 @@ class NamedCheckpoints:
             raise CorruptError(f"the checkpoint {name!r} names no checksum of its tensors")
         return head
 
-    def _file_of(self, folder: int, name: str) -> str | None:
-        """Returns the file with the tensors of the checkpoint that is there; None where none can be read."""
-        try:
-            return f"{name}.{self._head(folder, name).sha256}.safetensors"
-        except (NotFoundError, ConflictError, CorruptError):
-            return None
-
     @contextmanager
     def _opened(self, *, create: bool) -> Iterator[int]:
-        """Gives the folder's descriptor, so that nothing outside can be meant by a name."""
+        """Gives the folder's descriptor, so that nothing outside can be meant by a name; who saves has it alone."""
         try:
             if create:
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -151,6 +144,7 @@ class NamedCheckpoints:
         except OSError as error:
             raise from_disk(error, _PLACE) from error
         try:
+            fcntl.flock(folder, fcntl.LOCK_EX if create else fcntl.LOCK_SH)
             yield folder
         except OSError as error:
             if isinstance(error, FileNotFoundError):
@@ -158,6 +152,15 @@ class NamedCheckpoints:
             raise from_disk(error, _PLACE) from error
         finally:
             os.close(folder)
+
+
+def _sweep(folder: int, name: str, kept: str) -> None:
+    """Removes the tensors of a checkpoint but those that count, and what a save that was killed has left."""
+    tensors = re.compile(rf"{re.escape(name)}\.[0-9a-f]{{64}}\.safetensors")
+    for found in os.listdir(folder):
+        if (tensors.fullmatch(found) and found != kept) or _PART.fullmatch(found):
+            with suppress(FileNotFoundError, IsADirectoryError):
+                os.unlink(found, dir_fd=folder)
 
 
 def _tensors(data: bytes, head: _Head, name: str) -> Tensors:

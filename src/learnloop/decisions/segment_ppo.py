@@ -22,6 +22,10 @@ TOLERANCE = 1e-4
 round, and a batch is computed in another order than a row."""
 
 
+MAX_NORM = 1e15
+"""Of an observation: what a network makes of much larger ones leaves float32, and then no update comes to an end."""
+
+
 class Steps(NamedTuple):
     """Transitions of whole segments, one segment after the other; arrays have the shape ``(num_steps, ...)``."""
 
@@ -61,6 +65,11 @@ def dropout_of(observations: Floats, num_updates: int, num_masks: int) -> NDArra
         return None
     start = num_updates & 0xFFFF_FFFF
     return np.array([zlib.crc32(row, start) % num_masks for row in observations], dtype=np.int64)
+
+
+def is_readable(observation: Floats) -> bool:
+    """Returns whether a network can read an observation: its numbers are finite, and it is not longer than allowed."""
+    return float(np.vdot(observation, observation)) <= MAX_NORM**2  # not @, which warns where this is infinite
 
 
 def vector_spaces(size: int, num_actions: int) -> Spaces:

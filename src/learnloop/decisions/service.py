@@ -7,6 +7,7 @@ So a decision never waits for learning, and all that is logged of it belongs tog
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections import OrderedDict
@@ -22,7 +23,7 @@ from learnloop.algorithms.actions import allowed_actions, check_actions
 from learnloop.algorithms.exploration import explore, explore_distribution
 from learnloop.algorithms.joint_policy import untrained
 from learnloop.core.clock import now
-from learnloop.core.errors import ActionError, ContextError, one_of
+from learnloop.core.errors import ActionError, ContextError, LearnloopError, one_of
 from learnloop.core.ids import new_id
 from learnloop.core.names import check_name
 from learnloop.core.protocols import Policy, Question
@@ -40,8 +41,14 @@ Vector = NDArray[np.float32]
 MAX_POLICIES = 1_000
 """So many policies are kept in memory; those that were asked least recently are read again when they are needed."""
 MAX_SLOTS = 100
+MAX_PAIRS = 2**22
+"""Features of the context times features of all actions, over all slots of a request."""
+_FEW_CHOICES = 64
+"""The limits of each context and each action keep fewer actions, times slots, below ``MAX_PAIRS`` or near it."""
 _CHANGES = ("alias.moved", "settings.changed")
 _NOTHING: Mapping[str, Any] = {}
+
+_log = logging.getLogger(__name__)
 
 
 @runtime_checkable
@@ -173,7 +180,7 @@ class Served(NamedTuple):
             mode=mode,
             settings_version=self.settings_version,
             baseline_action=baseline,
-            policy_action=None if baseline is None else asked.actions[preferred],
+            policy_action=None if baseline is None or preferred is None else asked.actions[preferred],
             request_id=None if slot is None else slot[0],
             slot=None if slot is None else slot[2],
             is_deferred=asked.is_deferred,
@@ -182,13 +189,16 @@ class Served(NamedTuple):
 
     def _distribution(
         self, asked: Asked, context: Mapping[str, Any], allowed: NDArray[np.bool_], mask: list[bool] | None
-    ) -> tuple[int, Floats]:
-        """Returns the index of what the policy prefers, and the probability of each action with exploration."""
+    ) -> tuple[int | None, Floats]:
+        """Returns what the policy prefers, and the probability of each action with exploration.
+
+        The first is an index; None before it has learned.
+        """
         question = Question(context, asked.action_features, asked.vector)
         if self.model is None:
             if self.scoring is not None:  # what could not be learned from must not get into the log
                 self.scoring.scores(question, asked.actions)
-            return int(allowed.argmax()), allowed / np.count_nonzero(allowed)
+            return None, allowed / np.count_nonzero(allowed)
         exploration = self.settings.exploration
         if self.scoring is not None:
             scores = self.scoring.scores(question, asked.actions)
@@ -201,9 +211,9 @@ class Served(NamedTuple):
         return preferred, explore_distribution(probabilities, allowed, exploration.epsilon)
 
     def _check(self, asked: Asked) -> None:
-        check_actions(asked.actions)
-        if len(asked.actions) > MAX_ACTIONS:
+        if len(asked.actions) > MAX_ACTIONS:  # first: the other checks take their time with many
             raise ActionError(f"there are {len(asked.actions)} actions; at most {MAX_ACTIONS} can be chosen from")
+        check_actions(asked.actions)
         if asked.action_features is not None and len(asked.action_features) != len(asked.actions):
             raise ActionError(
                 f"there are features of {len(asked.action_features)} actions and {len(asked.actions)} actions"
@@ -214,6 +224,10 @@ class Served(NamedTuple):
         for slot in asked.slots or ():
             if slot.baseline in slot.excluded:
                 raise ActionError(f"the slot {slot.slot!r} excludes its own baseline {slot.baseline!r}")
+        if asked.slots is not None and "slot" in asked.context:
+            raise ContextError("the context has a feature 'slot', which is where a slot's own features go; rename it")
+        if len(asked.actions) * len(asked.slots or (None,)) > _FEW_CHOICES and self.settings.model.interactions:
+            _check_size(asked)
         self._check_vector(asked)
 
     def _check_vector(self, asked: Asked) -> None:
@@ -228,6 +242,24 @@ class Served(NamedTuple):
         unknown = [action for action in asked.actions if action not in network.actions]
         if unknown:
             raise ActionError(f"{one_of(unknown)} is no action of this policy; it has {one_of(network.actions)}")
+
+
+def _check_size(asked: Asked) -> None:
+    """Refuses what would hold up the decisions of all others."""
+    slots = asked.slots or [Slot("")]
+    num_context = sum(_num_features(asked.context) + _num_features(slot.features) + 1 for slot in slots)
+    num_action = sum(_num_features(features) for features in asked.action_features or ()) + 2 * len(asked.actions)
+    if num_context * num_action > MAX_PAIRS:
+        raise ContextError(
+            f"{num_context} features of the context, over {len(slots)} slots, times {num_action} of the actions are "
+            f"more than {MAX_PAIRS} pairs; give fewer features, actions or slots, or turn interactions off"
+        )
+
+
+def _num_features(features: Any) -> int:
+    if isinstance(features, Mapping):
+        return sum(map(_num_features, features.values()))
+    return sum(map(_num_features, features)) if isinstance(features, list | tuple) else 1
 
 
 def _scoring(model: object) -> Scoring | None:
@@ -246,6 +278,8 @@ class DecisionService:
         self._store = store
         self._registry = registry
         self._lock = threading.Lock()
+        self._reading = threading.RLock()
+        self._changed: set[str] = set()  # what could not be read again yet
         self._served: OrderedDict[tuple[str, str], Served] = OrderedDict()
         self._event_sequence = self._last_event()
 
@@ -261,13 +295,14 @@ class DecisionService:
             CorruptError: what is served cannot be read; an earlier version has to be made the champion.
         """
         name = registered_name(agent_id, policy)
-        settings = current(self._store, agent_id, policy)
-        served = self._serve(agent_id, policy, name, settings)
-        with self._lock:
-            self._served[agent_id, policy] = served
-            self._served.move_to_end((agent_id, policy))
-            while len(self._served) > MAX_POLICIES:
-                self._served.popitem(last=False)
+        with self._reading:  # or a refresh could pass over what is read here and not yet in its place
+            settings = current(self._store, agent_id, policy)
+            served = self._serve(agent_id, policy, name, settings)
+            with self._lock:
+                self._served[agent_id, policy] = served
+                self._served.move_to_end((agent_id, policy))
+                while len(self._served) > MAX_POLICIES:
+                    self._served.popitem(last=False)
         return served
 
     def policies(self) -> list[Served]:
@@ -278,22 +313,29 @@ class DecisionService:
     def refresh(self) -> list[Served]:
         """Reads again what has changed since the last time, and returns it; decisions go on with the old meanwhile.
 
+        A change that cannot be read is tried again at the next time, and holds up no other policy.
+
         Raises:
-            LearnloopError: a change could not be read; it is tried again at the next time.
+            LearnloopError: the store cannot be asked.
         """
-        newest, changes = self._changes()
-        names = {event.payload.get("policy") for event in changes if event.kind == "alias.moved"}
-        names |= {
-            f"{event.payload['agent_id']}.{event.payload['policy']}"
-            for event in changes
-            if event.kind == "settings.changed"
-        }
-        loaded = [
-            self.load(each.agent_id, each.policy)
-            for each in self.policies()
-            if f"{each.agent_id}.{each.policy}" in names
-        ]
-        self._event_sequence = newest
+        with self._reading:
+            newest, changes = self._changes()
+            for event in changes:
+                policy = event.payload["policy"]
+                is_alias = event.kind == "alias.moved"
+                self._changed.add(policy if is_alias else f"{event.payload['agent_id']}.{policy}")
+            self._event_sequence = newest
+            loaded: list[Served] = []
+            left: set[str] = set()
+            for each in self.policies() if self._changed else ():
+                name = f"{each.agent_id}.{each.policy}"
+                if name in self._changed:
+                    try:
+                        loaded.append(self.load(each.agent_id, each.policy))
+                    except LearnloopError as error:
+                        _log.warning("%s is served as it was: %s", name, error)
+                        left.add(name)
+            self._changed = left
         return loaded
 
     def _serve(self, agent_id: str, policy: str, name: str, settings: VersionedSettings) -> Served:

@@ -73,13 +73,15 @@ class Deciding:
         """Follows changes of settings and champions, and gives default rewards, until it is cancelled."""
         while True:
             await asyncio.sleep(REFRESH_SECONDS)
-            try:
-                for served in await self._service.call(self.decisions.refresh):
-                    _log.info("%s.%s is served by %s now", served.agent_id, served.policy, served.version_id)
-                await self._service.call(self._give_defaults)
-                await self._service.call(self._learn)
-            except (LearnloopError, Problem) as error:  # the store is busy or away; the next look tries again
-                _log.warning("policies are not brought up to date: %s", error)
+            for work in (self._refresh, self._give_defaults, self._learn):
+                try:
+                    await self._service.call(work)
+                except (LearnloopError, Problem, OSError, RuntimeError) as error:  # busy, away, no thread; tried again
+                    _log.warning("policies are not brought up to date: %s", error)
+
+    def _refresh(self) -> None:
+        for served in self.decisions.refresh():
+            _log.info("%s.%s is served by %s now", served.agent_id, served.policy, served.version_id)
 
     def _give_defaults(self) -> None:
         for served in self.decisions.policies():

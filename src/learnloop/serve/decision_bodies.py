@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.core.errors import ActionError, ContextError
-from learnloop.core.records import Decision, DecisionMode, Reward
+from learnloop.core.records import Decision, DecisionMode
 from learnloop.decisions.service import MAX_SLOTS, Asked, Slot
 from learnloop.serve.vectors import Vector, read_vector
 
@@ -77,28 +76,6 @@ class ChoiceBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     baseline_action: str | None = None
     policy_action: str | None = None
     slots: list[SlotChoice] | None = None
-
-
-class RewardBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a decision was worth: one number, or parts by name."""
-
-    value: float | msgspec.UnsetType | None = msgspec.UNSET
-    values: dict[str, float | None] | msgspec.UnsetType = msgspec.UNSET
-    reason: str | None = None
-
-
-class Rewarded(msgspec.Struct, frozen=True, kw_only=True):
-    """The rewards as they were kept."""
-
-    decision_id: str
-    rewards: list[Reward]
-
-
-class Activated(msgspec.Struct, frozen=True, kw_only=True):
-    """The decision counts from now on."""
-
-    decision_id: str
-    activated_at: datetime
 
 
 def _vector(given: Vector | None) -> NDArray[np.float32] | None:

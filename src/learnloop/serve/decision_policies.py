@@ -19,6 +19,7 @@ from learnloop.decisions.settings_store import current, history, put
 from learnloop.evaluation.off_policy import Estimator
 from learnloop.loop.counterfactual import (
     DEFAULT_TARGETS,
+    MAX_DECISIONS,
     Counterfactual,
     CounterfactualOptions,
     evaluate_decisions,
@@ -76,6 +77,11 @@ class EvaluationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     reward_range: tuple[float, float] | None = None
     max_missing: float = 0.01
     """A larger share of decisions without a known reward is refused: those that have one may not be like the others."""
+    held_out_share: float | None = None
+    """Give ``learning.held_out_share`` for only those decisions that versions made from this log were not trained on;
+    without it such versions look better than they are."""
+    newest: Annotated[int, msgspec.Meta(ge=1, le=MAX_DECISIONS)] = 20_000
+    """Of so many decisions, the newest; many take their time, beside which the server decides."""
 
 
 @operations.get(f"{_PATH}/settings", scope=ApiScope.READ, response=SettingsBody, has_etag=True)
@@ -183,6 +189,8 @@ async def evaluate_policy(request: Request, agent_id: str, policy: str) -> Respo
         level=body.level,
         reward_range=body.reward_range,
         max_missing=body.max_missing,
+        held_out_share=body.held_out_share,
+        newest=body.newest,
     )
     found = await service.call(evaluate_decisions, service.workspace, agent_id, policy, body.targets, options)
     return answer(found)

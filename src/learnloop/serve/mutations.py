@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope as HttpScope
 
-from learnloop.core.errors import ConflictError, CorruptError, DivergedError, NotFoundError
+from learnloop.core.errors import ConflictError, CorruptError, DivergedError, NotFoundError, UnreachableError
 from learnloop.core.records import Agent, ApiScope
 from learnloop.decisions.experience_buffer import Experience
 from learnloop.decisions.mutation_learner import AGENT, MutationLearner, TrainingStats, UpdateFigures
@@ -233,6 +233,8 @@ async def update_mutations(request: Request) -> Response:
             updated = await service.call(learner.update)
     except DivergedError as error:
         raise Problem(409, f"{error}; the experiences wait still: load a checkpoint", kind="diverged") from error
+    except UnreachableError as error:
+        raise Problem(503, f"{error}; the experiences wait still", kind="unreachable") from error
     if updated is None:
         return answer(Message("Not enough experiences"))
     await service.part(DurableLog).keep([Agent(agent_id=AGENT, created_at=updated.record.started_at), updated.record])

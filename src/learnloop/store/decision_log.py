@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
+import threading
 from collections.abc import Callable, Sequence
 
 from learnloop.core.records import Decision, Record
@@ -33,7 +34,7 @@ END
 
 
 class DecisionLog:
-    """A connection of its own for decisions; used by the writer's thread alone.
+    """A connection of its own for decisions; the writer's thread writes, any may close.
 
     Args:
         place: a database file of SQLite, whose tables are there.
@@ -41,10 +42,14 @@ class DecisionLog:
     """
 
     def __init__(self, place: Place, transform: Transform | None) -> None:
-        self._place = place
+        if place.path is None:
+            raise TypeError(f"{place.name} is no file")
+        self._file = place.path.absolute().as_uri() + "?mode=rw"
+        """The folder of now, wherever the process goes; a file that is gone is not made anew."""
         self._transform: Callable[[Record], Record] = transform or (lambda record: record)
         self._connection: sqlite3.Connection | None = None
         self._agents: set[str] = set()
+        self._lock = threading.Lock()  # closing waits for the statement that runs
 
     def write(self, records: Sequence[Record]) -> bool:
         """Writes ``records``, all or none, and returns True when they are on the disk; False: nothing was done.
@@ -56,8 +61,20 @@ class DecisionLog:
         """
         if not 0 < len(records) <= MAX_RECORDS or any(type(record) is not Decision for record in records):
             return False
-        connection = self._connection or self._open()
         decisions = [self._transform(record) for record in records]
+        with self._lock:
+            try:
+                return self._insert(self._connection or self._open(), decisions)
+            except BaseException:
+                self._forget()  # the disk, the file or its agents may be others by now: the next write looks anew
+                raise
+
+    def close(self) -> None:
+        """Closes the connection; the next write opens another."""
+        with self._lock:
+            self._forget()
+
+    def _insert(self, connection: sqlite3.Connection, decisions: Sequence[Record]) -> bool:
         if not self._knows_agents(connection, decisions):
             return False
         rows = to_rows(Decision, decisions, "sqlite")
@@ -65,15 +82,15 @@ class DecisionLog:
         connection.execute(statement, list(itertools.chain.from_iterable(rows)))
         return True
 
-    def close(self) -> None:
-        """Closes the connection; the next write opens another."""
+    def _forget(self) -> None:
+        self._agents.clear()
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def _open(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            str(self._place.path), isolation_level=None, check_same_thread=False, cached_statements=MAX_RECORDS
+            self._file, uri=True, isolation_level=None, check_same_thread=False, cached_statements=MAX_RECORDS
         )
         try:
             prepare_sqlite_writer(connection)

@@ -29,7 +29,7 @@ _CONNECT_SECONDS = 5
 _LOCK_TIMEOUT_MS = 5_000
 _CHECKPOINT_TRIES = 5
 """Each waits for ``BUSY_TIMEOUT_MS``."""
-_VACUUMED = "episodes, spans, decisions, rewards, reward_history, label_requests, tasks"
+_VACUUMED = "episodes, spans, decisions, decision_activations, rewards, reward_history, label_requests, tasks"
 """PostgreSQL's tables of traces and of what is said of them."""
 TRANSFORM = "learnloop_transform"
 """The execution option of a connection that says what records become before they are written."""
@@ -207,9 +207,17 @@ def _begin_deferred(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN")
 
 
-def _forget_agents(connection: Connection) -> None:
-    """Agents that a transaction made are not there after all."""
-    connection.info.pop(KNOWN_AGENTS, None)
+@contextmanager
+def _remembering(engine: Engine) -> Iterator[Connection]:
+    """Yields a connection in a transaction; where that fails, at its commit too, the agents it made are not there."""
+    known: dict[Any, Any] = {}
+    try:
+        with engine.begin() as connection:
+            known = connection.info
+            yield connection
+    except BaseException:
+        known.pop(KNOWN_AGENTS, None)
+        raise
 
 
 class Connections:
@@ -224,8 +232,7 @@ class Connections:
         self.place = place
         self.transform = transform
         engine = writer_engine(place)
-        event.listen(engine, "rollback", _forget_agents)
-        event.listen(engine, "rollback_savepoint", lambda connection, name, context: _forget_agents(connection))
+        event.listen(engine, "rollback_savepoint", lambda connection, *given: connection.info.pop(KNOWN_AGENTS, None))
         self.writer = engine.execution_options(**{TRANSFORM: transform})
         self.reader = self.writer if place.in_memory else reader_engine(place)
         self._lock = threading.RLock()  # a database in memory has one connection for all
@@ -234,10 +241,10 @@ class Connections:
     def writing(self) -> Iterator[Connection]:
         """Yields the writer's connection; commits at the end, or rolls back."""
         if self.place.in_memory:
-            with self._lock, self.writer.begin() as connection:
+            with self._lock, _remembering(self.writer) as connection:
                 yield connection
         else:
-            with self.writer.begin() as connection:
+            with _remembering(self.writer) as connection:
                 yield connection
 
     @contextmanager

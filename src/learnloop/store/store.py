@@ -70,8 +70,8 @@ class Store:
         self._connections = connections
         self._place = connections.place
         self._feed = Feed(self._place, lambda: self.read(last_sequence))
-        has_file = self._place.path is not None
-        self._decisions = DecisionLog(self._place, connections.transform) if has_file else None
+        is_plain_file = self._place.path is not None and not self._place.url.query
+        self._decisions = DecisionLog(self._place, connections.transform) if is_plain_file else None
         self._writer: Writer
         self._closed = False
 

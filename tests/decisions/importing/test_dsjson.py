@@ -61,6 +61,11 @@ def test_the_same_features_have_the_same_name_in_every_line() -> None:
     assert one(cb(c={"_multi": [{}, {}, {}]})).actions == ["action-1", "action-2", "action-3"]
 
 
+def test_a_probability_that_float32_put_just_above_one_is_one() -> None:
+    found = one(cb(_label_probability=1.0000001, p=[1.0000001, 0.0, 0.0]))
+    assert (found.propensity, max(found.probabilities or [])) == (1.0, 1.0)
+
+
 def test_actions_that_were_not_ranked_are_masked() -> None:
     found = one(cb(a=[2, 1], p=[0.7, 0.3]))
     assert (found.mask, found.probabilities) == ([True, True, False], [0.3, 0.7, 0.0])

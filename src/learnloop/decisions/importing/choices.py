@@ -13,6 +13,7 @@ import msgspec
 from learnloop.core.errors import FormatError
 from learnloop.core.records import MAX_REWARD, Decision, DecisionActivation, DecisionMode, Json, Record, Reward
 from learnloop.decisions.settings import MAX_ACTIONS
+from learnloop.store.columns import clean_text
 
 SOURCE = "import"
 REWARD = "reward"
@@ -175,7 +176,7 @@ def name_actions(given: Sequence[tuple[str | None, Json]]) -> list[str]:
     names: list[str] = []
     taken: set[str] = set()
     for number, (own, features) in enumerate(given, start=1):
-        name = own or (f"action-{_short_hash(features)}" if features else f"action-{number}")
+        name = clean_text(own) if own else (f"action-{_short_hash(features)}" if features else f"action-{number}")
         while name in taken:
             name = f"{name}#{number}"
         taken.add(name)

@@ -197,7 +197,7 @@ def _distribution(ranked: Any, given: Any, number: int, prefix: str, *, first: i
             raise FormatError(f"{prefix}a is {listed[:10]}; with {number} actions each is listed at most once")
     if given is None:
         return _Distribution(_mask(order, number) if order else None, None, order)
-    values = [_number(each, f"{prefix}p") for each in _list(given, f"{prefix}p")]
+    values = [_share(each, f"{prefix}p") for each in _list(given, f"{prefix}p")]
     if len(values) != len(order):
         raise FormatError(f"{prefix}p has {len(values)} probabilities for {len(order)} actions")
     if not all(0.0 <= each <= 1.0 for each in values) or abs(math.fsum(values) - 1.0) > SUM_TOLERANCE:
@@ -222,10 +222,16 @@ def _probability(given: Any, name: str, found: _Distribution, chosen: int) -> fl
         if listed is None:
             raise FormatError("no probability of the chosen action is given")
         return listed
-    value = _number(given, name)
+    value = _share(given, name)
     if listed is not None and abs(value - listed) > _PROBABILITY_TOLERANCE:
         raise FormatError(f"{name} is {value}, and p says {listed} for the same action")
     return value
+
+
+def _share(given: Any, name: str) -> float:
+    """Returns a probability; 1 for what lies just above it, since sums of float32 do."""
+    value = _number(given, name)
+    return 1.0 if 1.0 < value <= 1.0 + _PROBABILITY_TOLERANCE else value
 
 
 def _rewards(labelled: Mapping[str, Any], outcomes: Any, fields: Mapping[str, Any]) -> dict[str, float]:
