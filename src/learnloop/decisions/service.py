@@ -23,7 +23,7 @@ from learnloop.algorithms.actions import allowed_actions, check_actions
 from learnloop.algorithms.exploration import explore, explore_distribution
 from learnloop.algorithms.joint_policy import untrained
 from learnloop.core.clock import now
-from learnloop.core.errors import ActionError, ContextError, LearnloopError, one_of
+from learnloop.core.errors import ActionError, ContextError, LearnloopError, UsageError, one_of
 from learnloop.core.ids import new_id
 from learnloop.core.names import check_name
 from learnloop.core.protocols import Policy, Question
@@ -375,5 +375,6 @@ def registered_name(agent_id: str, policy: str) -> str:
         UsageError: a name cannot be one, or both together are too long.
     """
     check_name("an agent", agent_id)
-    check_name("a policy", policy)
+    if "." in check_name("a policy", policy):
+        raise UsageError(f"{policy!r} cannot name a policy of the decision service: a dot parts it from its agent")
     return check_name("an agent and its policy together", f"{agent_id}.{policy}")

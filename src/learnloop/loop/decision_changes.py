@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from learnloop.algorithms import check_reward
 from learnloop.core.clock import now
-from learnloop.core.errors import UsageError
+from learnloop.core.errors import RewardError, UsageError
 from learnloop.core.ids import new_id
-from learnloop.core.records import DEFAULT, Decision, DecisionActivation, Reward
+from learnloop.core.records import DEFAULT, MAX_REWARD, Decision, DecisionActivation, Reward
 from learnloop.loop.workspace import Workspace
 
 
@@ -37,7 +37,7 @@ def reward(
             episode_id=decision.episode_id,
             decision_id=decision_id,
             name=name,
-            value=None if value is None else check_reward(value),
+            value=None if value is None else _checked(name, value),
             author=author,
             reason=reason,
             created_at=moment,
@@ -57,3 +57,10 @@ def activate(workspace: Workspace, decision_id: str) -> DecisionActivation:
     workspace.store.get(Decision, decision_id)
     workspace.store.write([DecisionActivation(decision_id=decision_id, created_at=now())])
     return workspace.store.get(DecisionActivation, decision_id)
+
+
+def _checked(name: str, value: float) -> float:
+    number = check_reward(value)
+    if abs(number) > MAX_REWARD:
+        raise RewardError(f"the part {name!r} is {number:g}; at most {MAX_REWARD:g} can be learned from")
+    return number

@@ -29,6 +29,7 @@ from learnloop.serve.answers import answer
 from learnloop.serve.calls import call_of
 from learnloop.serve.conditional import demand_match, etag_of, tagged
 from learnloop.serve.cursors import check_id_cursor
+from learnloop.serve.deciding import Deciding
 from learnloop.serve.operations import Operations
 from learnloop.serve.reading import read_json
 from learnloop.serve.service import service_of
@@ -126,6 +127,7 @@ async def put_settings(request: Request, agent_id: str, policy: str) -> Response
         latest = await service.call(current, store, agent_id, policy)
         demand_match(request, etag_of(latest.version))
         raise
+    await service.call(service.part(Deciding).decisions.load, agent_id, policy)  # what comes next is decided by them
     return _tagged(request, agent_id, policy, now)
 
 
