@@ -202,6 +202,17 @@ def test_default_rewards_only_where_configured_and_only_until_one_is_known(serve
     assert server.ask("GET", f"/v1/decisions/{plain}").json()["reward"] == -1.0
 
 
+def test_default_rewards_go_on_after_a_restart(start: Start) -> None:
+    """Also of a policy that nobody asks any more."""
+    first = start(learning=False)
+    decision_id = decide(first).json()["decision_id"]
+    first.stop()
+    settings = read_settings({"reward_wait_seconds": 0.05, "default_reward": -1.0})
+    put(first.workspace.store, "default", "front", settings, author=None)
+    second = start(learning=False)
+    assert eventually(lambda: second.ask("GET", f"/v1/decisions/{decision_id}").json()["reward"] == -1.0)
+
+
 def test_batches_have_an_answer_for_each_line(server: Running) -> None:
     lines = [json.dumps({"policy": "front", "actions": ["a", "b"]}), "{", '{"policy": "front", "actions": []}']
     reply = server.ask("POST", "/v1/decisions/batch", "\n".join(lines), content_type="application/x-ndjson")

@@ -23,7 +23,7 @@ from learnloop.algorithms.actions import allowed_actions, check_actions
 from learnloop.algorithms.exploration import explore, explore_distribution
 from learnloop.algorithms.joint_policy import untrained
 from learnloop.core.clock import now
-from learnloop.core.errors import ActionError, ContextError, LearnloopError, UsageError, one_of
+from learnloop.core.errors import ActionError, ContextError, CorruptError, LearnloopError, UsageError, one_of
 from learnloop.core.ids import new_id
 from learnloop.core.names import check_name
 from learnloop.core.protocols import Policy, Question
@@ -304,6 +304,22 @@ class DecisionService:
                 while len(self._served) > MAX_POLICIES:
                     self._served.popitem(last=False)
         return served
+
+    def load_set_up(self) -> None:
+        """Reads the policies that somebody set up, so that what their settings promise goes on after a restart.
+
+        Raises:
+            LearnloopError: the store cannot be asked; a policy alone that cannot be read is left to its first request.
+        """
+        table = schema.policy_settings.c
+        query = select(table.agent_id, table.policy).distinct().limit(MAX_POLICIES)
+        for agent_id, policy in self._store.read(lambda connection: connection.execute(query).all()):
+            if self.find(agent_id, policy) is not None:
+                continue
+            try:
+                self.load(agent_id, policy)
+            except (CorruptError, UsageError) as error:
+                _log.warning("%s.%s is not served: %s", agent_id, policy, error)
 
     def policies(self) -> list[Served]:
         """Returns what is in memory."""

@@ -36,6 +36,7 @@ class Deciding:
         self._rng = np.random.default_rng()
         self._defaults: dict[tuple[str, str], DefaultRewards] = {}
         self._learner = _learner(service)
+        self._is_set_up = False
         self.decisions = DecisionService(self._store, service.workspace.registry)
 
     async def served(self, agent_id: str, policy: str) -> Served:
@@ -73,11 +74,16 @@ class Deciding:
         """Follows changes of settings and champions, and gives default rewards, until it is cancelled."""
         while True:
             await asyncio.sleep(REFRESH_SECONDS)
-            for work in (self._refresh, self._give_defaults, self._learn):
+            for work in (self._set_up, self._refresh, self._give_defaults, self._learn):
                 try:
                     await self._service.call(work)
                 except (LearnloopError, Problem, OSError, RuntimeError) as error:  # busy, away, no thread; tried again
                     _log.warning("policies are not brought up to date: %s", error)
+
+    def _set_up(self) -> None:
+        if not self._is_set_up:
+            self.decisions.load_set_up()
+            self._is_set_up = True
 
     def _refresh(self) -> None:
         for served in self.decisions.refresh():
