@@ -410,10 +410,11 @@ def _kill(url: str, num_kills: int) -> None:
         assert store.run(lambda connection: connection.exec_driver_sql("PRAGMA integrity_check").scalar()) == "ok"
 
 
-def test_a_kill_loses_no_acknowledged_decision(sqlite_url: str) -> None:
-    _kill(sqlite_url, 3)
-
-
 @pytest.mark.slow
+def test_a_kill_loses_no_acknowledged_decision(sqlite_url: str) -> None:
+    _kill(sqlite_url, 20)
+
+
+@pytest.mark.nightly
 def test_two_hundred_kills_lose_no_acknowledged_decision(sqlite_url: str) -> None:
     _kill(sqlite_url, 200)
