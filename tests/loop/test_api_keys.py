@@ -109,7 +109,8 @@ def test_a_backup_keeps_keys_and_an_older_one_has_none(tmp_path: Path) -> None:
 
 
 def _as_first_revision(source: Path, target: Path) -> None:
-    later = ("tables/api_keys.jsonl", "tables/label_requests.jsonl")
+    names = ("api_keys", "label_requests", "decision_activations", "policy_settings", "learning_updates")
+    later = [f"tables/{name}.jsonl" for name in (*names, "idempotent_answers")]
     with tarfile.open(source) as old, tarfile.open(target, "w") as new:
         for member in old:
             data = (old.extractfile(member) or io.BytesIO()).read()
