@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, select
 
 from learnloop.core.clock import now
 from learnloop.core.errors import FormatError, LearnloopError
@@ -23,8 +23,8 @@ from learnloop.decisions.importing import (
 from learnloop.decisions.importing.choices import DROPPED, REWARD, reward_of
 from learnloop.decisions.importing.reading import modified_at
 from learnloop.loop.workspace import Workspace
-from learnloop.store import insert_records, schema
-from learnloop.store.mapping import fields_of, key_column
+from learnloop.store import schema
+from learnloop.store.counting import write_new
 
 _BATCH = 2_000
 _OBSERVATIONS = 20_000
@@ -186,22 +186,8 @@ class _Writing:
         self._num_rewarded += len(rewarded)
 
     def _write(self, batch: Sequence[Record]) -> None:
-        if not batch:
-            return
-        keys: dict[type[Record], set[str]] = {}
-        for record in batch:
-            keys.setdefault(type(record), set()).add(getattr(record, fields_of(type(record))[0]))
-
-        def write(connection: Connection) -> int:
-            present = 0
-            for kind, wanted in keys.items():
-                column = key_column(kind)
-                query = select(func.count()).select_from(column.table).where(column.in_(wanted))
-                present += connection.execute(query).scalar_one()
-            insert_records(connection, batch)
-            return sum(map(len, keys.values())) - present
-
-        self.num_new += self._store.run(write)
+        if batch:
+            self.num_new += write_new(self._store, batch)
 
     def _join(self) -> None:
         """Writes the observations whose decisions are in the store by now."""

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import msgspec
-from sqlalchemy import Connection, func, select
 
 from learnloop.core.errors import FormatError, LearnloopError
 from learnloop.core.records import MAX_REWARD, Agent, Decision, Episode, Record, Reward, Span, Task
-from learnloop.store import Store, insert_records
-from learnloop.store.mapping import fields_of, key_column
+from learnloop.store import Store
+from learnloop.store.counting import write_new
 from learnloop.traces.files import Progress, format_of, numbered_items, source_of
 from learnloop.traces.formats import Source, TraceFormat, native
 from learnloop.traces.formats.base import PartlyReadError
@@ -69,7 +68,7 @@ def import_file(
     num_new = 0
     try:
         for batch in _batches(task.records()):
-            num_new += _write_new(store, batch, trace_format)
+            num_new += write_new(store, batch, trace_format.place)
     except LearnloopError as error:
         if num_new:
             error.args = (f"{error}; {num_new:,} new records were imported before, importing again adds the others",)
@@ -213,24 +212,6 @@ def _check_rewards(records: Iterable[Record]) -> None:
                     f"reward {reward.name!r} is {reward.value} x {reward.weight}; allowed are products up to "
                     f"{MAX_REWARD:g}"
                 )
-
-
-def _write_new(store: Store, batch: Sequence[Record], trace_format: TraceFormat) -> int:
-    """Writes a batch durably and returns how many of its records the store did not have."""
-    keys: dict[type[Record], set[str]] = {}
-    for record in batch:
-        keys.setdefault(type(record), set()).add(getattr(record, fields_of(type(record))[0]))
-
-    def write(connection: Connection) -> int:
-        present = 0
-        for kind, wanted in keys.items():
-            column = key_column(kind)
-            query = select(func.count()).select_from(column.table).where(column.in_(wanted))
-            present += connection.execute(query).scalar_one()
-        insert_records(connection, batch if trace_format.place is None else trace_format.place(connection, batch))
-        return sum(map(len, keys.values())) - present
-
-    return store.run(write)
 
 
 def _batches(records: Iterator[Any]) -> Iterator[list[Any]]:

@@ -96,7 +96,7 @@ def decode_line(raw: bytes) -> Line:
 
 
 def _recognised(path: Path) -> TraceFormat:
-    with _opened(path) as file:
+    with opened(path) as file:
         head = file.read(_HEAD_BYTES)
     found = recognise(head, "archive") or _recognised_lines(path) or _recognised_document(path, head)
     if found is not None:
@@ -111,7 +111,7 @@ def _recognised_lines(path: Path) -> TraceFormat | None:
 
 
 def _first_object(path: Path) -> Line | None:
-    with _opened(path) as lines:
+    with opened(path) as lines:
         for raw in itertools.islice(_bounded_lines(lines, shorten=True), _HEAD_LINES):
             if raw.strip():
                 try:
@@ -140,7 +140,7 @@ def _what_it_is(path: Path) -> str:
 
 
 def _document(path: Path) -> Any:
-    with _opened(path) as file:
+    with opened(path) as file:
         raw = file.read(MAX_DOCUMENT_BYTES + 1)
     if len(raw) > MAX_DOCUMENT_BYTES:
         size = f"{MAX_DOCUMENT_BYTES:,} bytes"
@@ -161,24 +161,29 @@ def _document_items(path: Path, trace_format: TraceFormat) -> Iterator[Any]:
 def _archive_items(path: Path, trace_format: TraceFormat) -> Iterator[Any]:
     if trace_format.archive_items is None:
         raise FormatError(f"the format {trace_format.name} says not how its files are read")
-    with _opened(path) as file:
+    with opened(path) as file:
         yield from trace_format.archive_items(file)
 
 
 def _numbered_lines(path: Path, time_field: str | None) -> Iterator[tuple[int, bytes]]:
     field = time_field
     if field is not None:
-        with _opened(path) as lines:
+        with opened(path) as lines:
             if are_in_order(_bounded_lines(lines), field):
                 field = None
-    with _opened(path) as lines:
+    with opened(path) as lines:
         numbered = enumerate(_bounded_lines(lines), start=1)
         yield from numbered if field is None else in_order(numbered, field)
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
-    """Opens a file, through gzip where its first bytes say so."""
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """Opens a file, through gzip where its first bytes say so.
+
+    Raises:
+        FormatError: it is a damaged gzip file.
+        UsageError: it cannot be read.
+    """
     try:
         with path.open("rb") as probe:
             zipped = probe.read(2) == b"\x1f\x8b"

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Final, cast
+from typing import Final
 
-from learnloop.core.errors import FormatError, NotFoundError, UsageError, one_of
+from learnloop.core.errors import FormatError, NotFoundError, one_of
 from learnloop.core.records import Record
 from learnloop.decisions.importing.choices import Activated, Choices, LoggedChoice, Observation
 from learnloop.decisions.importing.dsjson import read_line
 from learnloop.decisions.importing.vw_text import Example, adf_choice, cb_choice, read_example
 from learnloop.decisions.settings import MAX_ACTIONS
+from learnloop.traces.files import opened
 
 FORMATS: Final = ("dsjson", "vw")
 MAX_LINE_BYTES = 16 * 1024 * 1024
@@ -63,7 +61,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
         FormatError: the gzip is damaged, or a line is too long.
         UsageError: it cannot be read.
     """
-    with _opened(path) as lines:
+    with opened(path) as lines:
         number = 0
         while raw := lines.readline(MAX_LINE_BYTES + 1):
             number += 1
@@ -210,17 +208,3 @@ def _highest_action(path: Path) -> int | None:
 def _is_label(word: bytes) -> bool:
     action, colon, _ = word.partition(b":")
     return bool(colon) and action.isdigit() and len(action) <= 6
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
-    """Opens a file, through gzip where its first bytes say so."""
-    try:
-        with path.open("rb") as probe:
-            zipped = probe.read(2) == b"\x1f\x8b"
-        with cast(IO[bytes], gzip.open(path)) if zipped else path.open("rb") as lines:
-            yield lines
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise FormatError(f"{path.name} is a damaged gzip file ({error})") from error
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror or error})") from error
