@@ -162,13 +162,18 @@ class MutationLearner:
             ContextError: the embedding is not what the network reads.
             DivergedError: the network's outputs are not finite.
         """
+        self.check_state("the embedding", state)
         return self.select_many([state], [deterministic])[0]
 
     def select_many(self, states: Sequence[Floats], deterministic: Sequence[bool]) -> list[Selection]:
         """Returns what ``select`` would for each of ``states``, in one pass through the network.
 
+        Args:
+            states: embeddings that ``check_state`` let through.
+            deterministic: which of them get the most likely mutation.
+
         Raises:
-            ContextError, DivergedError: as ``select``; nothing was chosen for any of them.
+            DivergedError: as ``select``; nothing was chosen for any of them.
         """
         snapshot = self._snapshot
         outputs = self._outputs(snapshot, states)
@@ -194,12 +199,11 @@ class MutationLearner:
         Raises:
             ContextError, DivergedError: as ``select``.
         """
+        self.check_state("the embedding", state)
         probabilities: list[float] = _softmax(self._outputs(self._snapshot, [state])[:, :-1])[0].tolist()
         return probabilities
 
     def _outputs(self, snapshot: Snapshot, states: Sequence[Floats]) -> Floats:
-        for state in states:
-            self.check_state("the embedding", state)
         rows = np.stack(states)
         network = snapshot.network
         outputs = network.predict(rows, dropout_of(rows, snapshot.num_updates, network.num_masks))

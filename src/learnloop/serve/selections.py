@@ -7,11 +7,10 @@ import asyncio
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop.core.errors import LearnloopError
+from learnloop.core.errors import DivergedError
 from learnloop.decisions.mutation_learner import MutationLearner, Selection
 
 Floats = NDArray[np.float32]
-Waiting = tuple[Floats, bool, "asyncio.Future[Selection]"]
 
 
 class Selections:
@@ -24,7 +23,9 @@ class Selections:
     def __init__(self, learner: MutationLearner) -> None:
         self._learner = learner
         self._loop = asyncio.get_running_loop()
-        self._waiting: list[Waiting] = []
+        self._asked: list[tuple[Floats, bool]] = []
+        self._answers: asyncio.Task[list[Selection | DivergedError]] | None = None
+        """Of what is gathered now; whatever goes wrong in it is raised by all who wait for it."""
 
     async def select(self, state: Floats, *, deterministic: bool) -> Selection:
         """Returns what ``MutationLearner.select`` would.
@@ -33,26 +34,27 @@ class Selections:
             ContextError, DivergedError: as it.
         """
         self._learner.check_state("the embedding", state)
-        if not self._waiting:
-            self._loop.call_soon(self._choose)
-        done: asyncio.Future[Selection] = self._loop.create_future()
-        self._waiting.append((state, deterministic, done))
-        return await done
+        if self._answers is None:
+            self._answers = self._loop.create_task(self._choose())
+        answers, place = self._answers, len(self._asked)
+        self._asked.append((state, deterministic))
+        found = (await asyncio.shield(answers))[place]  # who gives up waiting takes no others along
+        if isinstance(found, DivergedError):
+            raise found
+        return found
 
-    def _choose(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        self._answer(waiting)
-
-    def _answer(self, waiting: list[Waiting]) -> None:
+    async def _choose(self) -> list[Selection | DivergedError]:
+        asked, self._asked, self._answers = self._asked, [], None
+        states, deterministic = [each[0] for each in asked], [each[1] for each in asked]
         try:
-            found = self._learner.select_many([each[0] for each in waiting], [each[1] for each in waiting])
-        except LearnloopError as error:
-            if len(waiting) > 1:  # the numbers of one may be too large for the network
-                for each in waiting:
-                    self._answer([each])
-            elif not waiting[0][2].done():
-                waiting[0][2].set_exception(error)
-            return
-        for (_, _, done), selection in zip(waiting, found, strict=True):
-            if not done.done():  # else whoever asked is gone
-                done.set_result(selection)
+            return [*self._learner.select_many(states, deterministic)]
+        except DivergedError as error:
+            if len(asked) == 1:
+                return [error]
+        return [self._alone(*each) for each in asked]  # the numbers of one may be too large for the network
+
+    def _alone(self, state: Floats, deterministic: bool) -> Selection | DivergedError:
+        try:
+            return self._learner.select(state, deterministic=deterministic)
+        except DivergedError as error:
+            return error
