@@ -39,7 +39,7 @@ Floats = NDArray[np.float64]
 Vector = NDArray[np.float32]
 
 MAX_POLICIES = 1_000
-"""So many policies are kept in memory; those that were asked least recently are read again when they are needed."""
+"""So many policies are kept in memory; those that were read longest ago make room, and are read again when asked."""
 MAX_SLOTS = 100
 MAX_PAIRS = 2**22
 """Features of the context times features of all actions, over all slots of a request."""

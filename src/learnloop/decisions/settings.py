@@ -9,6 +9,7 @@ import msgspec
 from learnloop.algorithms.bandit_config import check_range
 from learnloop.algorithms.exploration import ExplorationConfig
 from learnloop.algorithms.joint_config import JointConfig
+from learnloop.algorithms.joint_features import MAX_VECTOR
 from learnloop.core.errors import UsageError
 from learnloop.core.records import MAX_REWARD, DecisionMode
 
@@ -49,7 +50,7 @@ class NetworkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     def __post_init__(self) -> None:
         """Refuses values without a meaning."""
-        check_range("network.input_dim", self.input_dim, 1, 65_536)
+        check_range("network.input_dim", self.input_dim, 1, MAX_VECTOR)
         check_range("the number of network.actions", len(self.actions), 2, MAX_ACTIONS)
         if len(set(self.actions)) != len(self.actions) or not all(self.actions):
             raise UsageError(f"network.actions are {self.actions}; give distinct names that are not empty")

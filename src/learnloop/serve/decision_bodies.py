@@ -8,12 +8,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop.algorithms.joint_features import MAX_VECTOR
 from learnloop.core.errors import ActionError, ContextError
 from learnloop.core.records import Decision, DecisionMode
 from learnloop.decisions.service import MAX_SLOTS, Asked, Slot
 from learnloop.serve.vectors import Vector, read_vector
-
-MAX_VECTOR = 65_536
 
 
 class ActionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -28,17 +28,15 @@ from learnloop.loop.decision_reading import list_updates
 from learnloop.serve.answers import answer
 from learnloop.serve.calls import call_of
 from learnloop.serve.conditional import demand_match, etag_of, tagged
-from learnloop.serve.cursors import check_id_cursor
 from learnloop.serve.deciding import Deciding
 from learnloop.serve.operations import Operations
+from learnloop.serve.pages import Limit, Text, check_id_cursor
 from learnloop.serve.reading import read_json
 from learnloop.serve.service import service_of
 
 operations = Operations("decision policies")
 
-MAX_LIMIT = 200
 MAX_TARGETS = 20
-Text = Annotated[str | None, Query(max_length=500)]
 _PATH = "/v1/agents/{agent_id}/policies/{policy}"
 
 
@@ -136,7 +134,7 @@ async def get_settings_history(
     request: Request,
     agent_id: str,
     policy: str,
-    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 50,
+    limit: Limit = 50,
     after: Annotated[str | None, Query(max_length=20, pattern="^[1-9][0-9]{0,17}$")] = None,
 ) -> Response:
     """List the versions of a policy's settings, the newest first."""
@@ -154,7 +152,7 @@ async def get_updates(
     request: Request,
     agent_id: str,
     policy: str,
-    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 50,
+    limit: Limit = 50,
     after: Text = None,
 ) -> Response:
     """List what the learner tried, the newest first: its diagnostics, its verdict, and what came of it."""

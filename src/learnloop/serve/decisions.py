@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
-from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,16 +16,15 @@ from learnloop.serve.deciding import Deciding, deciding
 from learnloop.serve.decision_bodies import ChoiceBody, DecisionBody, choice_of, read_question
 from learnloop.serve.ndjson import NDJSON, LineAnswer, ndjson_answer
 from learnloop.serve.operations import Operations
+from learnloop.serve.pages import Limit, Text
 from learnloop.serve.problems import Problem
 from learnloop.serve.reading import read_json
 from learnloop.serve.service import service_of
 
 operations = Operations("decisions", lifespan=deciding)
 
-MAX_LIMIT = 200
 BATCH_AT_ONCE = 64
 """Items of a batch that are decided together, and so share a commit of the log."""
-Text = Annotated[str | None, Query(max_length=500)]
 
 
 class RewardBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -105,7 +101,7 @@ async def get_decisions(
     agent_id: Text = None,
     policy: Text = None,
     episode_id: Text = None,
-    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 50,
+    limit: Limit = 50,
     after: Text = None,
 ) -> Response:
     """List decisions, the newest first, narrowed by agent, policy and episode."""

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
-from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -13,12 +10,10 @@ from learnloop.core.records import ApiScope, EpisodeStatus
 from learnloop.loop.tracing import EpisodeDetail, EpisodeRow, list_episodes, show_episode
 from learnloop.serve.answers import answer
 from learnloop.serve.operations import Operations
+from learnloop.serve.pages import Limit, Text
 from learnloop.serve.service import service_of
 
 operations = Operations("episodes")
-
-MAX_LIMIT = 200
-Text = Annotated[str | None, Query(max_length=500)]
 
 
 class EpisodeList(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +30,7 @@ async def get_episodes(
     agent: Text = None,
     task: Text = None,
     status: EpisodeStatus | None = None,
-    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 50,
+    limit: Limit = 50,
     after: Text = None,
 ) -> Response:
     """List episodes, the newest first, narrowed by agent, task and status."""

@@ -19,13 +19,10 @@ from learnloop.loop.rewarding import RewardProcess, process_task_completion
 from learnloop.rewards.engine import Scored
 from learnloop.rewards.ledger import RewardLedger
 from learnloop.serve.answers import answer
-from learnloop.serve.cursors import check_id_cursor
 from learnloop.serve.operations import Operations
+from learnloop.serve.pages import Limit, Text, check_id_cursor
 from learnloop.serve.reading import read_json
 from learnloop.serve.service import Service, service_of
-
-MAX_LIMIT = 200
-Text = Annotated[str | None, Query(max_length=500)]
 
 
 @asynccontextmanager
@@ -90,7 +87,7 @@ async def get_reward_history(
     episode_id: Text = None,
     span_id: Text = None,
     step: Annotated[int | None, Query(ge=0, le=2**31)] = None,
-    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 50,
+    limit: Limit = 50,
     after: Text = None,
 ) -> Response:
     """List who was credited with how much of which reward, what was booked last first."""
