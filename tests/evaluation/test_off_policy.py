@@ -19,13 +19,16 @@ from learnloop.evaluation.off_policy import (
     Estimate,
     EstimateOptions,
     LoggedArrays,
-    as_logged,
     checked_propensities,
     estimate_arrays,
     estimate_value,
 )
 
 ACTIONS = ["a", "b", "c"]
+
+
+def as_logged(rewards: Sequence[float], weights: Sequence[float]) -> LoggedArrays:
+    return LoggedArrays(np.array(rewards), np.array(weights))
 
 
 class Given:

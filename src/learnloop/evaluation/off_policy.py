@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from learnloop.core.errors import RewardError, UsageError, one_of
 from learnloop.core.protocols import Context, Policy, Sample
@@ -403,12 +403,3 @@ def _unsupported(rows: Sequence[Floats], samples: Sequence[Sample]) -> float | N
 def _numbers(units: Sequence[str]) -> NDArray[np.intp]:
     rows = {unit: row for row, unit in enumerate(dict.fromkeys(units))}
     return np.fromiter((rows[unit] for unit in units), dtype=np.intp, count=len(units))
-
-
-def as_logged(rewards: ArrayLike, weights: ArrayLike, units: Sequence[str] | None = None) -> LoggedArrays:
-    """Returns plain lists as arrays of a log."""
-    return LoggedArrays(
-        np.asarray(rewards, dtype=np.float64),
-        np.asarray(weights, dtype=np.float64),
-        None if units is None else _numbers(units),
-    )

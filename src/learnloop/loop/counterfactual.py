@@ -156,8 +156,8 @@ def evaluate_decisions(
     if num_missing > options.max_missing * len(found):
         raise RewardError(
             f"{num_missing} of {len(found)} decisions have no reward, more than {options.max_missing:.3g} of them: "
-            "what is missing may differ from what is known. Give until= so that rewards had time to come, settings "
-            "with a default reward, or a larger max_missing"
+            "what is missing may differ from what is known. Leave out the newest, whose rewards may still come "
+            "(until), set a default reward, or allow more (max_missing)"
         )
     log = _log(rewarded)
     rewards = np.array([each.reward for each in log.samples], dtype=np.float64)
@@ -253,7 +253,7 @@ def _baseline_rows(log: _Log) -> list[Floats]:
     if num_unknown:
         raise UsageError(
             f"{num_unknown} of {len(log.decisions)} decisions do not say what the caller's own logic would have "
-            "chosen; give baseline_action with each decision"
+            "chosen; send it as the baseline of each decision"
         )
     return [
         np.array([action == each.decision.baseline_action for action in each.decision.actions], dtype=np.float64)

@@ -14,10 +14,8 @@ from learnloop.core.records import Decision, DecisionActivation, Record, Reward
 from learnloop.decisions.importing import (
     Activated,
     Choices,
-    LineFault,
     LogFile,
     Observation,
-    Progress,
     format_of,
 )
 from learnloop.decisions.importing.choices import DROPPED, REWARD, reward_of
@@ -25,6 +23,8 @@ from learnloop.decisions.importing.reading import modified_at
 from learnloop.loop.workspace import Workspace
 from learnloop.store import schema
 from learnloop.store.counting import write_new
+from learnloop.traces.files import Progress
+from learnloop.traces.report import LineFault
 
 _BATCH = 2_000
 _OBSERVATIONS = 20_000

@@ -21,7 +21,7 @@ class LineFault(msgspec.Struct, frozen=True, kw_only=True):
     """A line, or another item of a file, that could not be read."""
 
     line: int
-    """Counted from 1."""
+    """Counted from 1; the first of several lines that are one item."""
     reason: str
 
 

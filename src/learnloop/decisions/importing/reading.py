@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -13,24 +13,15 @@ from learnloop.decisions.importing.choices import Activated, Choices, LoggedChoi
 from learnloop.decisions.importing.dsjson import read_line
 from learnloop.decisions.importing.vw_text import Example, adf_choice, cb_choice, read_example
 from learnloop.decisions.settings import MAX_ACTIONS
-from learnloop.traces.files import opened
+from learnloop.traces.files import Progress, opened
+from learnloop.traces.report import LineFault
 
 FORMATS: Final = ("dsjson", "vw")
 MAX_LINE_BYTES = 16 * 1024 * 1024
 MAX_FAULTS = 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
-Progress = Callable[[int], None]
-"""Called with the number of bytes read since the last call."""
 Found = Record | Observation | Activated
-
-
-class LineFault(Record, frozen=True, kw_only=True):
-    """A line that could not be read."""
-
-    line: int
-    """Counted from 1; of several lines that are one choice, the first."""
-    reason: str
 
 
 def format_of(path: Path) -> str:
