@@ -21,30 +21,32 @@ from learnloop.core.errors import (
     UnreachableError,
     UsageError,
 )
-from learnloop.decisions.experience_buffer import Experience, segments_of, steps_of
 from learnloop.decisions.mutation_learner import MutationLearner
 from learnloop.decisions.mutation_settings import MUTATIONS, MutationSettings, read_mutation_settings
 from learnloop.decisions.segment_ppo import MAX_NORM
+from learnloop.decisions.transition_buffer import SentTransition, segments_of, steps_of
 from learnloop.decisions.update_process import Done, Job, UpdateProcess
 
 SIZE = 6
 OPTIONS: dict[str, Any] = {"net_arch": (16, 8), "batch_size": 4}
-SETTINGS = MutationSettings(input_dim=SIZE, min_experiences=8, buffer_size=64, seed=3, options=OPTIONS)
+SETTINGS = MutationSettings(input_dim=SIZE, min_transitions=8, buffer_size=64, seed=3, options=OPTIONS)
 
 
 def states(count: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(count, SIZE)).astype(np.float32)
 
 
-def experience(learner: MutationLearner, state: np.ndarray, **fields: Any) -> Experience:
+def transition(learner: MutationLearner, state: np.ndarray, **fields: Any) -> SentTransition:
     chosen = learner.select(state)
-    given = {"reward": 0.0, "next_state": state, "done": True, "truncated": False, **fields}
-    return Experience(state=state, action=chosen.action, log_prob=chosen.log_prob, value=chosen.value, **given)
+    given = {"reward": 0.0, "next_observation": state, "terminated": True, "truncated": False, **fields}
+    return SentTransition(
+        observation=state, action=chosen.action, log_prob=chosen.log_prob, value=chosen.value, **given
+    )
 
 
 def filled(learner: MutationLearner, count: int = 8, seed: int = 0) -> MutationLearner:
     for number, state in enumerate(states(count, seed)):
-        learner.store(experience(learner, state, reward=float(number % 3)))
+        learner.store(transition(learner, state, reward=float(number % 3)))
     return learner
 
 
@@ -72,7 +74,7 @@ def test_settings_have_the_seeds_names_and_refuse_what_is_unknown() -> None:
         options={"hidden_dim": 64, "eps_clip": 0.1, "entropy_coef": 0.0, "value_coef": 1}
     ).config()
     assert (config.net_arch, config.clip_range, config.ent_coef, config.vf_coef) == ((64, 64, 32), 0.1, 0.0, 1)
-    for wrong in ({"input_dims": 3}, {"options": {"epps": 1}}, {"options": {"n_steps": 4}}, {"min_experiences": 10}):
+    for wrong in ({"input_dims": 3}, {"options": {"epps": 1}}, {"options": {"n_steps": 4}}, {"min_transitions": 10}):
         with pytest.raises(UsageError):
             read_mutation_settings(wrong)
 
@@ -125,19 +127,19 @@ def test_129_experiences_of_the_seeds_batch_size() -> None:
     assert learner.update() is not None
 
 
-def clients(learner: MutationLearner) -> list[list[Experience]]:
+def clients(learner: MutationLearner) -> list[list[SentTransition]]:
     """Two episodes: one that never earns anything, cut by a limit, and one that earns much at its end."""
     poor, rich = states(6, 1), states(6, 2)
     episodes = []
     for name, path, reward in (("poor", poor, 0.0), ("rich", rich, 1000.0)):
         episodes.append(
             [
-                experience(
+                transition(
                     learner,
                     path[step],
-                    next_state=path[step + 1],
+                    next_observation=path[step + 1],
                     reward=reward if step == 4 else 0.0,
-                    done=step == 4,
+                    terminated=step == 4,
                     truncated=step == 4 and name == "poor",
                     client=name,
                     episode_id="same name",
@@ -159,7 +161,7 @@ def test_interleaved_clients_have_the_advantages_of_clients_one_after_the_other(
         found[name] = batch.advantages
     assert found["mixed"].tobytes() == found["apart"].tobytes()
     values = np.array([each.value for each in poor], dtype=np.float64)
-    last = float(learner._ppo.value(poor[-1].next_state[None])[0])
+    last = float(learner._ppo.value(poor[-1].next_observation[None])[0])
     ahead = np.append(values[1:], last)  # the limit is bootstrapped
     deltas = 0.99 * ahead - values
     expected = [sum((0.99 * 0.95) ** k * deltas[t + k] for k in range(5 - t)) for t in range(5)]
@@ -171,7 +173,10 @@ def test_without_identity_each_experience_is_an_episode_of_one_step() -> None:
     """F1.3: whether the row after it is another client's cannot be known."""
     learner = MutationLearner(SETTINGS)
     path = states(3)
-    found = [experience(learner, path[step], next_state=path[step + 1], reward=5.0, done=False) for step in range(2)]
+    found = [
+        transition(learner, path[step], next_observation=path[step + 1], reward=5.0, terminated=False)
+        for step in range(2)
+    ]
     steps = steps_of(segments_of(found), SIZE)
     assert steps.ended.all()
     batch = learner._ppo.prepare(steps).batch
@@ -185,17 +190,20 @@ def test_two_programs_with_one_key_do_not_mix() -> None:
     order = []
     for step in range(3):
         for path in (one, two):
-            order.append(experience(learner, path[step], next_state=path[step + 1], done=False, client="key"))
+            order.append(
+                transition(learner, path[step], next_observation=path[step + 1], terminated=False, client="key")
+            )
     assert [len(each) for each in segments_of(order)] == [1] * 6
     chained = [
-        experience(learner, one[step], next_state=one[step + 1], done=step == 1, client="key") for step in range(3)
+        transition(learner, one[step], next_observation=one[step + 1], terminated=step == 1, client="key")
+        for step in range(3)
     ]
     assert [len(each) for each in segments_of(chained)] == [2, 1]
 
 
 def test_experiences_of_an_earlier_policy_are_counted_and_weighted() -> None:
     learner = MutationLearner(SETTINGS)
-    old = [experience(learner, state, reward=1.0) for state in states(8)]
+    old = [transition(learner, state, reward=1.0) for state in states(8)]
     for _ in range(5):
         filled(learner, 32, seed=4).update()
     for each in old:
@@ -205,7 +213,7 @@ def test_experiences_of_an_earlier_policy_are_counted_and_weighted() -> None:
     assert prepared.batch.weights is not None
     outputs = learner._snapshot
     for row, each in enumerate(old):
-        now = np.log(learner.distribution(each.state)[each.action])
+        now = np.log(learner.distribution(each.observation)[each.action])
         assert prepared.batch.weights[row] == pytest.approx(min(1.0, np.exp(now - each.log_prob)), rel=1e-4)
     assert outputs.num_updates > 0
     updated = learner.update()
@@ -236,28 +244,28 @@ def test_a_full_buffer_refuses_and_keeps_what_it_has() -> None:
         ({"action": 5}, ActionError),
         ({"action": 7}, ActionError),
         ({"action": -1}, ActionError),
-        ({"state": np.zeros(5, np.float32)}, ContextError),
-        ({"next_state": np.full(6, np.nan, np.float32)}, ContextError),
-        ({"state": np.full(6, np.inf, np.float32)}, ContextError),
-        ({"state": np.full(6, -3e38, np.float32)}, ContextError),
-        ({"next_state": np.full(6, 3e38, np.float32)}, ContextError),
+        ({"observation": np.zeros(5, np.float32)}, ContextError),
+        ({"next_observation": np.full(6, np.nan, np.float32)}, ContextError),
+        ({"observation": np.full(6, np.inf, np.float32)}, ContextError),
+        ({"observation": np.full(6, -3e38, np.float32)}, ContextError),
+        ({"next_observation": np.full(6, 3e38, np.float32)}, ContextError),
     ],
 )
 def test_what_is_wrong_is_refused_and_changes_nothing(fields: dict[str, Any], kind: type[LearnloopError]) -> None:
     """F1.5."""
     learner = MutationLearner(SETTINGS)
-    good = experience(learner, states(1)[0])
+    good = transition(learner, states(1)[0])
     with pytest.raises(kind):
         learner.store(good._replace(**fields))
     assert len(learner._buffer) == 0
 
 
-@pytest.mark.parametrize("field", ["state", "next_state"])
+@pytest.mark.parametrize("field", ["observation", "next_observation"])
 def test_the_largest_numbers_that_are_taken_can_be_learned_from(field: str) -> None:
     """A fault of ours: one experience beyond what a network can read, and no update came to an end any more."""
     learner = filled(MutationLearner(SETTINGS), 20)
     largest = np.array([-1, 1, 1, 1, 1, 1], dtype=np.float32) * np.float32(0.4 * MAX_NORM)
-    learner.store(experience(learner, states(1)[0], done=False)._replace(**{field: largest}))
+    learner.store(transition(learner, states(1)[0], terminated=False)._replace(**{field: largest}))
     assert learner.update() is not None
     learner.select(largest)
 
@@ -279,8 +287,13 @@ def test_a_longer_episode_counts_once_with_the_sum_of_its_rewards() -> None:
     learner = MutationLearner(SETTINGS)
     path = states(10)
     for step in range(9):
-        fields = {"reward": 1.0, "next_state": path[step + 1], "done": step in (3, 8), "episode_id": f"e{step // 4}"}
-        learner.store(experience(learner, path[step], **fields))
+        fields = {
+            "reward": 1.0,
+            "next_observation": path[step + 1],
+            "terminated": step in (3, 8),
+            "episode_id": f"e{step // 4}",
+        }
+        learner.store(transition(learner, path[step], **fields))
     learner.update()
     stats = learner.stats()
     assert stats is not None
@@ -291,12 +304,12 @@ def test_it_learns() -> None:
     """The best action for an embedding follows from its first number; chance is 1/5."""
     learner = MutationLearner(
         MutationSettings(
-            input_dim=SIZE, min_experiences=128, seed=0, options={"net_arch": (32, 32), "learning_rate": 3e-3}
+            input_dim=SIZE, min_transitions=128, seed=0, options={"net_arch": (32, 32), "learning_rate": 3e-3}
         )
     )
     for number in range(25):
         for state in states(256, number):
-            chosen = experience(learner, state)
+            chosen = transition(learner, state)
             learner.store(chosen._replace(reward=float(chosen.action == (1 if state[0] > 0 else 3))))
         learner.update()
     hits = [learner.select(state).action == (1 if state[0] > 0 else 3) for state in states(500, 99)]
@@ -325,7 +338,7 @@ def test_a_loaded_learner_goes_on_as_if_it_had_never_stopped(tmp_path: Path) -> 
 
 SETTINGS_FIELDS: dict[str, Any] = {
     "input_dim": SIZE,
-    "min_experiences": 8,
+    "min_transitions": 8,
     "buffer_size": 64,
     "options": OPTIONS,
 }
@@ -518,11 +531,11 @@ def test_an_update_that_fails_changes_nothing_and_keeps_the_experiences() -> Non
 
     learner = filled(MutationLearner(SETTINGS, learn=fail), 20)
     before = learner._ppo.parameter_hash()
-    waiting = list(learner._buffer.experiences)
+    waiting = list(learner._buffer.transitions)
     with pytest.raises(UnreachableError):
         learner.update()
     assert learner._ppo.parameter_hash() == before
-    assert learner._buffer.experiences == waiting
+    assert learner._buffer.transitions == waiting
     assert learner.stats() is None
 
 
@@ -540,7 +553,7 @@ def test_updates_that_fail_do_not_let_the_buffer_grow_and_it_can_be_loaded(tmp_p
     for _ in range(3):
         with pytest.raises(UnreachableError):
             learner.update()
-        assert room < len(learner._buffer.experiences) <= 2 * room
+        assert room < len(learner._buffer.transitions) <= 2 * room
         with pytest.raises(ConflictError):
             filled(learner, 1)
     learner.save("full")

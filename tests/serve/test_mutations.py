@@ -26,7 +26,7 @@ from tests.serve.conftest import Reply, Running, Start, eventually
 SIZE = 6
 SETTINGS: dict[str, Any] = {
     "input_dim": SIZE,
-    "min_experiences": 8,
+    "min_transitions": 8,
     "buffer_size": 64,
     "seed": 3,
     "options": {"net_arch": [16, 8], "batch_size": 4},
@@ -131,7 +131,7 @@ def test_all_eight_endpoints(server: Running) -> None:
 def test_the_ratio_is_1_before_the_first_gradient_step(workspace: Workspace, start: Start) -> None:
     """F1.1: with one gradient step an update's figures are those of before it, and no ratio differs from 1."""
     options = {**SETTINGS["options"], "batch_size": 32, "n_epochs": 1}
-    server = start(on=with_settings(workspace, min_experiences=32, options=options))
+    server = start(on=with_settings(workspace, min_transitions=32, options=options))
     for seed in range(3):
         fill(server, 32, seed)
         updated = good(server, "/update", {})
@@ -325,10 +325,10 @@ def test_a_full_buffer_refuses_until_the_next_update(server: Running) -> None:
 
 
 def advantages(server: Running) -> bytes:
-    from learnloop.decisions.experience_buffer import segments_of, steps_of
+    from learnloop.decisions.transition_buffer import segments_of, steps_of
 
     learner = server.app.state.service.part(MutationLearner)
-    steps = steps_of(segments_of(learner._buffer.experiences), SIZE)
+    steps = steps_of(segments_of(learner._buffer.transitions), SIZE)
     batch = learner._ppo.prepare(steps).batch
     for row, total in zip(batch.observations, batch.advantages, strict=True):
         assert row.shape == (SIZE,)

@@ -1,4 +1,4 @@
-"""Seed 1's learner of prompt mutations: chooses, takes experiences of many clients, and learns with PPO.
+"""Seed 1's learner of prompt mutations: chooses, takes transitions of many clients, and learns with PPO.
 
 Choosing reads one snapshot of the network, which an update replaces whole; it never waits for one. What a snapshot
 computes for an embedding (dropout mask included) is what learning sees of it, so that the ratio of a choice is 1 before
@@ -34,10 +34,10 @@ from learnloop.core.errors import (
 from learnloop.core.ids import new_id
 from learnloop.core.records import Decision, LearningUpdate
 from learnloop.core.seeding import generator
-from learnloop.decisions.experience_buffer import Experience, ExperienceBuffer, segments_of, steps_of
 from learnloop.decisions.mutation_settings import MUTATIONS, MutationSettings
 from learnloop.decisions.named_checkpoints import NamedCheckpoints, Saved
 from learnloop.decisions.segment_ppo import MAX_NORM, SegmentPPO, dropout_of, is_readable
+from learnloop.decisions.transition_buffer import SentTransition, TransitionBuffer, segments_of, steps_of
 from learnloop.decisions.update_process import Done, Job
 from learnloop.decisions.update_process import learn as learn_here
 from learnloop.nn.network import Network
@@ -86,7 +86,7 @@ class UpdateFigures(msgspec.Struct, frozen=True, kw_only=True):
     clip_fraction: float
     learning_rate: float
     buffer_size: int
-    """Experiences that came while it ran and wait for the next one."""
+    """Transitions that came while it ran and wait for the next one."""
     update_count: int
 
 
@@ -148,7 +148,7 @@ class MutationLearner:
         self._distribution = self._ppo.distribution
         self._snapshot = self._taken(self._ppo)
         self._rng = generator(self._seed, "mutations", "choices")
-        self._buffer = ExperienceBuffer(settings.buffer_size, settings.input_dim)
+        self._buffer = TransitionBuffer(settings.buffer_size, settings.input_dim)
         self._history = _History()
 
     # Choosing ----------------------------------------------------------------------------------------------------
@@ -225,34 +225,34 @@ class MutationLearner:
         if not is_readable(state):
             raise ContextError(f"{name} holds a number that is not finite in 32 bits, or is longer than {MAX_NORM:g}")
 
-    # Experiences -------------------------------------------------------------------------------------------------
+    # Transitions -------------------------------------------------------------------------------------------------
 
-    def store(self, experience: Experience) -> int:
-        """Takes an experience; returns how many wait to be learned from.
+    def store(self, transition: SentTransition) -> int:
+        """Takes a transition; returns how many wait to be learned from.
 
         Raises:
             UsageError: a field is not allowed; nothing was changed.
             ConflictError: the buffer is full; update first, then send it again.
         """
-        self._check(experience)
+        self._check(transition)
         with self._lock:
             if self._buffer.is_full:
                 raise ConflictError(
                     f"the buffer holds its {self.settings.buffer_size} experiences, and none is dropped; "
                     "POST /update, then send this one again"
                 )
-            total = self._buffer.add(experience)
+            total = self._buffer.add(transition)
             if total is not None:
                 self._note_episode(total)
             return len(self._buffer)
 
-    def _check(self, experience: Experience) -> None:
-        self.check_state("state", experience.state)
-        self.check_state("next_state", experience.next_state)
-        if not 0 <= experience.action < len(MUTATIONS):
-            raise ActionError(f"action is {experience.action}; mutations have the numbers 0 to {len(MUTATIONS) - 1}")
+    def _check(self, transition: SentTransition) -> None:
+        self.check_state("state", transition.observation)
+        self.check_state("next_state", transition.next_observation)
+        if not 0 <= transition.action < len(MUTATIONS):
+            raise ActionError(f"action is {transition.action}; mutations have the numbers 0 to {len(MUTATIONS) - 1}")
         for name, low, high in (("reward", -MAX_REWARD, MAX_REWARD), ("log_prob", -1e6, 1e-6), ("value", -1e30, 1e30)):
-            value = getattr(experience, name)
+            value = getattr(transition, name)
             if not low <= value <= high:  # NaN too
                 raise UsageError(f"{name} is {value:g}; allowed are numbers from {low:g} to {high:g}")
 
@@ -285,15 +285,15 @@ class MutationLearner:
     @property
     def has_enough(self) -> bool:
         """Whether an update has enough to learn from."""
-        return len(self._buffer) >= self.settings.min_experiences
+        return len(self._buffer) >= self.settings.min_transitions
 
     def update(self) -> Updated | None:
-        """Learns once from all experiences, and has the new network choose; None where there are too few.
+        """Learns once from all transitions, and has the new network choose; None where there are too few.
 
         A second call waits for the first one.
 
         Raises:
-            DivergedError: a number was not finite; the network is that of before, and the experiences wait again.
+            DivergedError: a number was not finite; the network is that of before, and the transitions wait again.
         """
         with self._training:
             if not self.has_enough:
@@ -319,7 +319,7 @@ class MutationLearner:
                     _log.warning("update %d was not saved: %s", self._history.total_updates, error)
             return updated
 
-    def _job(self, taken: list[Experience]) -> Job:
+    def _job(self, taken: list[SentTransition]) -> Job:
         settings = self.settings
         return Job(
             config=self._ppo.config,
@@ -385,7 +385,7 @@ class MutationLearner:
     # Keeping -----------------------------------------------------------------------------------------------------
 
     def save(self, name: str) -> None:
-        """Writes all that it needs to go on as if it had never stopped: experiences and random numbers too.
+        """Writes all that it needs to go on as if it had never stopped: transitions and random numbers too.
 
         Raises:
             UsageError: the name cannot be one.
@@ -432,7 +432,7 @@ class MutationLearner:
         except (KeyError, ValueError) as error:
             raise CorruptError(f"the checkpoint is not one of this learner: {error}") from error
         ppo = self._new_ppo(seed)  # dropout masks derive from it
-        buffer = ExperienceBuffer(self.settings.buffer_size, self.settings.input_dim)
+        buffer = TransitionBuffer(self.settings.buffer_size, self.settings.input_dim)
         rng = generator(self._seed, "mutations", "choices")
         try:
             ppo.restore(AlgorithmState(part_of(saved.tensors, "ppo."), saved.values["ppo"]))
@@ -441,9 +441,9 @@ class MutationLearner:
             history = msgspec.convert(saved.values["history"], _History)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptError(f"the checkpoint is not one of this learner: {error}") from error
-        for experience in buffer.experiences:
+        for transition in buffer.transitions:
             try:
-                self._check(experience)
+                self._check(transition)
             except UsageError as error:
                 raise CorruptError(f"an experience of the checkpoint cannot be used: {error}") from error
         with self._training, self._lock:
@@ -467,8 +467,8 @@ class MutationLearner:
 
 def max_checkpoint_bytes(settings: MutationSettings, num_parameters: int) -> int:
     """Returns how large a checkpoint of such a learner may be."""
-    experience = 2 * 4 * settings.input_dim + 64
-    return 4 * 4 * num_parameters + 2 * settings.buffer_size * experience + _SLACK_BYTES
+    transition = 2 * 4 * settings.input_dim + 64
+    return 4 * 4 * num_parameters + 2 * settings.buffer_size * transition + _SLACK_BYTES
 
 
 def _decision(snapshot: Snapshot, state: Floats, action: int, probabilities: NDArray[np.float64] | None) -> Decision:

@@ -23,8 +23,8 @@ class MutationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     input_dim: int = 1536
     """How many numbers an embedding has."""
     buffer_size: int = 2048
-    """How many experiences may wait for an update; further ones are refused."""
-    min_experiences: int = 128
+    """How many transitions may wait for an update; further ones are refused."""
+    min_transitions: int = 128
     """Fewer are not learned from."""
     checkpoint_interval: int = 100
     """After so many updates a checkpoint is saved by itself, under the name ``latest``; 0: never."""
@@ -43,7 +43,7 @@ class MutationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         """Refuses values without a meaning."""
         check_range("mutations.input_dim", self.input_dim, 1, 65_536)
         check_range("mutations.buffer_size", self.buffer_size, 1, 1_000_000)
-        check_range("mutations.min_experiences", self.min_experiences, 2, self.buffer_size)
+        check_range("mutations.min_transitions", self.min_transitions, 2, self.buffer_size)
         check_range("mutations.checkpoint_interval", self.checkpoint_interval, 0, 1_000_000_000)
         check_range("mutations.weight_decay", self.weight_decay, 0, 1)
         check_range("mutations.decay_interval", self.decay_interval, 1, 1_000_000_000)
@@ -67,9 +67,9 @@ class MutationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             raise UsageError(
                 "mutations.options: normalize_observations and normalize_rewards are not for clients' data"
             )
-        if config.batch_size > self.min_experiences:
+        if config.batch_size > self.min_transitions:
             raise UsageError(
-                f"mutations.min_experiences is {self.min_experiences}, less than the batch_size {config.batch_size}"
+                f"mutations.min_transitions is {self.min_transitions}, less than the batch_size {config.batch_size}"
             )
         return config
 

@@ -13,9 +13,9 @@ from starlette.types import Scope as HttpScope
 
 from learnloop.core.errors import ConflictError, CorruptError, DivergedError, NotFoundError, UnreachableError
 from learnloop.core.records import Agent, ApiScope
-from learnloop.decisions.experience_buffer import Experience
 from learnloop.decisions.mutation_learner import AGENT, MutationLearner, TrainingStats, UpdateFigures
 from learnloop.decisions.mutation_settings import MUTATIONS, read_mutation_settings
+from learnloop.decisions.transition_buffer import SentTransition
 from learnloop.decisions.update_process import UpdateProcess
 from learnloop.serve.answers import answer
 from learnloop.serve.calls import call_of
@@ -201,12 +201,12 @@ async def store_experience(request: Request) -> Response:
     if body.episode_id is not None and not 1 <= len(body.episode_id) <= MAX_ID:
         raise Problem(422, f"episode_id has {len(body.episode_id)} characters; allowed are 1 to {MAX_ID}")
     key = call_of(request.scope).key
-    experience = Experience(
-        state=read_vector("state", body.state),
+    transition = SentTransition(
+        observation=read_vector("state", body.state),
         action=body.action,
         reward=body.reward,
-        next_state=read_vector("next_state", body.next_state),
-        done=body.done,
+        next_observation=read_vector("next_state", body.next_state),
+        terminated=body.done and not body.truncated,
         truncated=body.truncated,
         log_prob=body.log_prob,
         value=body.value,
@@ -214,7 +214,7 @@ async def store_experience(request: Request) -> Response:
         episode_id=body.episode_id,
     )
     try:
-        size = service_of(request).part(MutationLearner).store(experience)
+        size = service_of(request).part(MutationLearner).store(transition)
     except ConflictError as error:
         raise Problem(429, str(error), kind="buffer-full") from error
     return answer(StoredBody(buffer_size=size))
