@@ -270,6 +270,7 @@ class IdempotentAnswer(Record, frozen=True, kw_only=True):
     fingerprint: str
     """SHA-256 over route and body."""
     status: int
+    """Of the answer; 0: some server works on the request, and ``body`` says which run of it."""
     media_type: str
     body: bytes
     created_at: datetime
