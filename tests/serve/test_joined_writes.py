@@ -40,6 +40,17 @@ def test_head_and_body_go_together_and_a_stream_does_not_wait() -> None:
         assert stream.told == [b"head"]
         writes.write(b"part")
         assert stream.told == [b"head", b"part"]
+        told, asked = Kept(), Kept()
+        writes = JoinedWrites(told, loop)  # type: ignore[arg-type]
+        writes.write(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n")
+        await asyncio.sleep(0)
+        assert told.told == []  # its body comes right behind
+        writes.write(b"")
+        assert told.told == [b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n"]
+        writes = JoinedWrites(asked, loop, has_body=False)  # type: ignore[arg-type]
+        writes.write(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n")
+        await asyncio.sleep(0)
+        assert asked.told == [b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n"]
         writes = JoinedWrites(short, loop)  # type: ignore[arg-type]
         writes.write(b"head")
         writes.close()

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from sqlalchemy import Connection
 
+from learnloop.core.clock import now
 from learnloop.core.errors import ContextError, DivergedError
-from learnloop.decisions.mutation_learner import MutationLearner, Selection
+from learnloop.core.records import Agent, Decision
+from learnloop.decisions.mutation_learner import AGENT, MutationLearner, Selection
 from learnloop.decisions.mutation_settings import read_mutation_settings
+from learnloop.serve.durable_log import DurableLog
 from learnloop.serve.selections import Selections
+from learnloop.store import Store
 
 SIZE = 4
 
@@ -34,49 +41,94 @@ class Counting(MutationLearner):
         return super().select_many(states, deterministic)
 
 
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(f"sqlite:///{tmp_path}/log.db") as store:
+        store.write([Agent(agent_id=AGENT, created_at=now())])
+        yield store
+
+
 def vector(first: float) -> Any:
     return np.array([first, 0, 0, 0], np.float32)
 
 
-def ask(learner: Counting, firsts: Sequence[float]) -> list[Any]:
-    async def run() -> list[Any]:
-        selections = Selections(learner)
+def running(store: Store, learner: Counting, run: Callable[[Selections, DurableLog], Awaitable[Any]]) -> Any:
+    async def main() -> Any:
+        log = DurableLog(store)
+        return await asyncio.wait_for(run(Selections(learner, log), log), 5)
+
+    return asyncio.run(main())
+
+
+def ask(store: Store, learner: Counting, firsts: Sequence[float]) -> Any:
+    async def run(selections: Selections, log: DurableLog) -> list[Any]:
         asked = [selections.select(vector(first), deterministic=True) for first in firsts]
-        return await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 5)
+        return await asyncio.gather(*asked, return_exceptions=True)
 
-    return asyncio.run(run())
+    return running(store, learner, run)
 
 
-def test_all_of_one_turn_are_chosen_at_once_and_as_alone() -> None:
+def test_all_of_one_turn_are_chosen_at_once_and_as_alone(store: Store) -> None:
     learner = Counting()
     firsts = [0.5, -2.0, 3.0, 1.0]
-    found = ask(learner, firsts)
+    found = ask(store, learner, firsts)
     assert learner.sizes == [4]
     for first, selection in zip(firsts, found, strict=True):
         alone = learner.select(vector(first), deterministic=True)
         assert selection.action == alone.action
         assert selection.log_prob == pytest.approx(alone.log_prob, abs=1e-6)
-        assert selection.decision.vector == vector(first).tobytes()
+        logged = store.find(Decision, selection.decision.decision_id)
+        assert logged is not None
+        assert logged.vector == vector(first).tobytes()
 
 
-def test_what_is_wrong_with_one_is_its_own() -> None:
-    found = ask(Counting(), [1.0, 7.0, float("nan"), 2.0])
+def test_what_comes_during_a_commit_is_chosen_together_when_it_ends(store: Store) -> None:
+    learner = Counting()
+    is_held, is_let_go = threading.Event(), threading.Event()
+
+    def hold(connection: Connection) -> None:
+        is_held.set()
+        is_let_go.wait(5)
+
+    async def run(selections: Selections, log: DurableLog) -> None:
+        asked = [asyncio.create_task(selections.select(vector(1.0), deterministic=True))]
+        for number in range(3):  # each in a turn of its own
+            await asyncio.sleep(0.01)
+            asked.append(asyncio.create_task(selections.select(vector(number), deterministic=True)))
+        await asyncio.sleep(0.01)
+        assert learner.sizes == [1]
+        is_let_go.set()
+        await asyncio.gather(*asked)
+
+    holder = threading.Thread(target=store.run, args=(hold,))
+    holder.start()
+    assert is_held.wait(5)
+    running(store, learner, run)
+    holder.join()
+    assert learner.sizes == [1, 3]
+    assert store.count(Decision) == 4
+
+
+def test_what_is_wrong_with_one_is_its_own(store: Store) -> None:
+    found = ask(store, Counting(), [1.0, 7.0, float("nan"), 2.0])
     assert [type(each) for each in found] == [Selection, DivergedError, ContextError, Selection]
+    assert store.count(Decision) == 2
 
 
-def test_a_fault_of_ours_is_told_to_all_who_wait() -> None:
+def test_a_fault_of_ours_is_told_to_all_who_wait(store: Store) -> None:
     learner = Counting()
     learner.failure = ZeroDivisionError("a bug")
-    assert [type(each) for each in ask(learner, [1.0, 2.0])] == [ZeroDivisionError] * 2
+    assert [type(each) for each in ask(store, learner, [1.0, 2.0])] == [ZeroDivisionError] * 2
+    learner.failure = None
+    assert [type(each) for each in ask(store, learner, [1.0])] == [Selection]
 
 
-def test_who_gives_up_takes_no_others_along() -> None:
-    async def run() -> None:
-        selections = Selections(Counting())
+def test_who_gives_up_takes_no_others_along(store: Store) -> None:
+    async def run(selections: Selections, log: DurableLog) -> None:
         gone = asyncio.ensure_future(selections.select(vector(1.0), deterministic=False))
         kept = asyncio.ensure_future(selections.select(vector(2.0), deterministic=False))
         await asyncio.sleep(0)
         gone.cancel()
         assert isinstance(await kept, Selection)
 
-    asyncio.run(run())
+    running(store, Counting(), run)

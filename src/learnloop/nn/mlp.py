@@ -67,7 +67,7 @@ class MLP:
         self._acting: dict[int, Pass] = {}
         self._last: Pass | None = None
         self._row_shape = (1, config.input_size)
-        self._row_pass = None if config.layer_norm else RowPass(config, self._tensors)
+        self._row_pass = RowPass(config, self._tensors)
 
     @classmethod
     def from_config(cls, config: MLPConfig | Mapping[str, Any], parameters: Floats | None, seed: int = 0) -> Self:
@@ -137,9 +137,11 @@ class MLP:
 
     def predict(self, inputs: Floats, masks: Noise | None = None) -> Floats:
         """Returns what ``forward`` would; what ``backward`` needs stays as it is."""
-        row_pass = self._row_pass
-        if masks is None and row_pass is not None and inputs.shape == self._row_shape and inputs.dtype is _FLOAT32:
-            return row_pass.forward(inputs)
+        if inputs.shape == self._row_shape and inputs.dtype is _FLOAT32:
+            if masks is None:
+                return self._row_pass.forward(inputs)
+            checked = self._checked(masks, 1)
+            return self._row_pass.forward(inputs, self._tables, None if checked is None else int(checked[0]))
         acting = self._pass(self._acting, inputs)
         return acting.forward(inputs, self._tables, self._checked(masks, len(inputs)))
 

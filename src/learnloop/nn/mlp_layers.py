@@ -128,6 +128,38 @@ class LayerNorm:
         np.divide(gradient, self._deviation, gradient)
 
 
+class RowNorm:
+    """LayerNorm of one row, in place, with half of the calls.
+
+    Args:
+        tensors: scale and shift.
+        values: what it replaces, contiguous, shape ``(num_towers, width)``.
+    """
+
+    def __init__(self, tensors: tuple[Floats, Floats], values: Floats) -> None:
+        num_towers, width = values.shape
+        self._values = values
+        self._flat = values.reshape(-1)
+        self._scale, self._shift = (each.reshape(-1) for each in tensors)
+        self._mean_of = np.full(width, 1 / width, dtype=np.float32)
+        self._share = np.array(1 / width, dtype=np.float32)
+        self._moment = np.empty(num_towers, dtype=np.float32)
+        self._column = self._moment[:, None]
+
+    def forward(self) -> None:
+        """Replaces the values."""
+        values, flat, moment = self._values, self._flat, self._moment
+        np.matmul(values, self._mean_of, moment)
+        np.subtract(values, self._column, values)
+        np.vecdot(values, values, moment)
+        np.multiply(moment, self._share, moment)
+        np.add(moment, EPSILON, moment)
+        np.sqrt(moment, moment)
+        np.divide(values, self._column, values)
+        np.multiply(flat, self._scale, flat)
+        np.add(flat, self._shift, flat)
+
+
 class HiddenLayer:
     """Linear -> LayerNorm -> activation -> dropout, for one batch size."""
 

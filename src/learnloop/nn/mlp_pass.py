@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.nn.mlp_config import MLPConfig
-from learnloop.nn.mlp_layers import HiddenLayer
-from learnloop.nn.mlp_layout import HeadTensors, Tensors
+from learnloop.nn.mlp_layers import HiddenLayer, RowNorm
+from learnloop.nn.mlp_layout import HeadTensors, HiddenTensors, Tensors
 
 Floats = NDArray[np.float32]
 Noise = NDArray[np.int64]
@@ -136,22 +136,15 @@ def _input_gradient(first: HiddenLayer) -> Floats:
 
 
 class RowPass:
-    """``forward`` for one row of a network without LayerNorm, and without dropout: as few calls as can be."""
+    """``forward`` for one row: as few calls as can be, each on contiguous vectors of all towers."""
 
     def __init__(self, config: MLPConfig, tensors: Tensors) -> None:
-        self._is_tanh = config.activation == "tanh"
-        self._steps: list[tuple[list[_Product], Floats, Floats, Floats]] = []
+        self._layers: list[_RowLayer] = []
         seen: list[Floats | None] = [None]
-        for layer in tensors.hidden:
-            num_towers, width, num_inputs = layer.weight.shape
-            flat = np.empty(num_towers * width, dtype=np.float32)
-            if seen[0] is None:  # all towers see the input: one product
-                products: list[_Product] = [(layer.weight.reshape(-1, num_inputs).dot, None, flat)]
-            else:
-                targets = flat.reshape(num_towers, width)
-                products = [(layer.weight[tower].dot, seen[tower], targets[tower]) for tower in range(num_towers)]
-            self._steps.append((products, flat, layer.bias.reshape(-1), np.zeros_like(flat)))
-            seen = list(flat.reshape(num_towers, width))
+        for hidden in tensors.hidden:
+            layer = _RowLayer(hidden, seen, config.activation)
+            self._layers.append(layer)
+            seen = list(layer.outputs)
         self._products = np.zeros(config.output_size, dtype=np.float32)
         self._heads: list[_Product] = [
             (head.weight.dot, seen[head.tower], self._products[head.outputs]) for head in tensors.heads
@@ -160,19 +153,52 @@ class RowPass:
         self._outputs = np.empty_like(self._products)
         self._returned = self._outputs[None]
 
-    def forward(self, inputs: Floats) -> Floats:
-        """Returns the outputs, shape ``(1, output_size)``."""
+    def forward(self, inputs: Floats, tables: Tables = (), mask: int | None = None) -> Floats:
+        """Returns the outputs, shape ``(1, output_size)``.
+
+        Args:
+            inputs: shape ``(1, input_size)``.
+            tables: the dropout masks of each hidden layer; empty: no dropout.
+            mask: which of them; None: none.
+        """
         row = inputs[0]
-        add, tanh = np.add, np.tanh
-        for products, flat, bias, zeros in self._steps:
-            for multiply, seen, target in products:
-                multiply(row if seen is None else seen, target)
-            add(flat, bias, flat)
-            if self._is_tanh:
-                tanh(flat, flat)
-            else:
-                np.maximum(flat, zeros, out=flat)
+        for index, layer in enumerate(self._layers):
+            layer.forward(row)
+            if mask is not None and tables:
+                np.multiply(layer.outputs, tables[index][:, mask], layer.outputs)
         for multiply, seen, target in self._heads:
             multiply(row if seen is None else seen, target)
-        add(self._products, self._bias, self._outputs)
+        np.add(self._products, self._bias, self._outputs)
         return self._returned
+
+
+class _RowLayer:
+    """One hidden layer of all towers, for one row; its outputs have the shape ``(num_towers, width)``."""
+
+    def __init__(self, tensors: HiddenTensors, seen: list[Floats | None], activation: str) -> None:
+        num_towers, width, num_inputs = tensors.weight.shape
+        flat = np.empty(num_towers * width, dtype=np.float32)
+        self.outputs = flat.reshape(num_towers, width)
+        if seen[0] is None:  # all towers see the input: one product
+            self._products: list[_Product] = [(tensors.weight.reshape(-1, num_inputs).dot, None, flat)]
+        else:
+            self._products = [
+                (tensors.weight[tower].dot, seen[tower], self.outputs[tower]) for tower in range(num_towers)
+            ]
+        self._flat = flat
+        self._bias = tensors.bias.reshape(-1)
+        self._zeros = None if activation == "tanh" else np.zeros_like(flat)
+        self._norm = None if tensors.norm is None else RowNorm(tensors.norm, self.outputs)
+
+    def forward(self, row: Floats) -> None:
+        """Computes ``outputs`` from ``row``, or from the layer below."""
+        flat = self._flat
+        for multiply, seen, target in self._products:
+            multiply(row if seen is None else seen, target)
+        np.add(flat, self._bias, flat)
+        if self._norm is not None:
+            self._norm.forward()
+        if self._zeros is None:
+            np.tanh(flat, flat)
+        else:
+            np.maximum(flat, self._zeros, out=flat)

@@ -17,6 +17,8 @@ from learnloop.serve.options import MIB, Limits
 from learnloop.serve.problems import Problem
 
 _KEY = "learnloop.call"
+IS_WHOLE = "learnloop.is_whole"
+"""In the ASGI scope: tells whether all of the body is there, so that receiving it waits for nobody."""
 MIN_RATIO_BYTES = MIB
 """Bodies that stay below this after decompression are not asked for their ratio."""
 LINGER_SECONDS = 1.0
@@ -80,6 +82,12 @@ def set_call(scope: HttpScope, call: Call) -> None:
 class Body:
     """A body: an ASGI ``receive`` that counts, decompresses and gives up in time.
 
+    Args:
+        receive: gives its parts.
+        headers: of the request.
+        limits: of the server.
+        is_whole: tells whether all of it is there; None: nobody knows.
+
     Raises (when called):
         Problem: 413 for too much, 408 for too slow, 400 for what cannot be decompressed.
     """
@@ -87,6 +95,7 @@ class Body:
     __slots__ = (
         "_deadline",
         "_decoder",
+        "_is_whole",
         "_limits",
         "_max_bytes",
         "_receive",
@@ -97,8 +106,11 @@ class Body:
         "num_decoded",
     )
 
-    def __init__(self, receive: Receive, headers: Headers, limits: Limits) -> None:
+    def __init__(
+        self, receive: Receive, headers: Headers, limits: Limits, is_whole: Callable[[], bool] | None = None
+    ) -> None:
         self._receive = receive
+        self._is_whole = is_whole
         self._limits = limits
         self._max_bytes = limits.body_bytes
         self._decoder: Any = None
@@ -133,15 +145,10 @@ class Body:
         """Returns the next part, decompressed; after the last one, when the client goes away."""
         if self.is_complete:
             return await self._receive()
-        if self._deadline is None:
-            self._deadline = asyncio.get_running_loop().time() + self._limits.body_seconds
-        try:
-            async with asyncio.timeout_at(self._deadline):
-                message = await self._receive()
-        except TimeoutError as error:
-            raise Problem(
-                408, f"the body did not arrive within {self._limits.body_seconds:g} s; send it faster or in parts"
-            ) from error
+        if self._is_whole is not None and self._is_whole():  # a timer would cost more than all else here
+            message = await self._receive()
+        else:
+            message = await self._receive_in_time()
         if message["type"] != "http.request":
             return message
         data = message.get("body", b"")
@@ -152,6 +159,17 @@ class Body:
         if self._decoder is not None:
             return {**message, "body": self._decode(data)}
         return message
+
+    async def _receive_in_time(self) -> Message:
+        if self._deadline is None:
+            self._deadline = asyncio.get_running_loop().time() + self._limits.body_seconds
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                return await self._receive()
+        except TimeoutError as error:
+            raise Problem(
+                408, f"the body did not arrive within {self._limits.body_seconds:g} s; send it faster or in parts"
+            ) from error
 
     async def read(self) -> bytes:
         """Returns all of it; again where it was read before.

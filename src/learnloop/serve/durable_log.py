@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Future
+from typing import Any, NamedTuple
 
 from learnloop.core.errors import ConflictError, LearnloopError, NotFoundError, UsageError
 from learnloop.core.records import Record
@@ -13,7 +14,14 @@ from learnloop.store import Store
 _FAULTS = (ConflictError, NotFoundError, UsageError)
 """Failures of a record, not of the place."""
 
-Waiting = tuple[Sequence[Record], asyncio.Future[None]]
+
+class Waiting(NamedTuple):
+    """What waits to be on the disk."""
+
+    records: Sequence[Record]
+    done: asyncio.Future[Any]
+    result: Any
+    """What whoever waits gets then."""
 
 
 class DurableLog:
@@ -31,6 +39,8 @@ class DurableLog:
         self._loop = asyncio.get_running_loop()
         self._gathered: list[Waiting] = []
         self._is_sending = False
+        self._rest: asyncio.Future[None] | None = None
+        """Of those who wait until the commit that is under way ends."""
 
     async def keep(self, records: Sequence[Record]) -> None:
         """Returns when ``records`` are on the disk: all of them or none.
@@ -38,12 +48,23 @@ class DurableLog:
         Raises:
             LearnloopError: as ``Store.write``.
         """
+        done: asyncio.Future[None] = self._loop.create_future()
+        self.add(Waiting(records, done, None))
+        await done
+
+    def add(self, waiting: Waiting) -> None:
+        """Does as ``keep`` and returns at once: ``waiting.done`` is set to its result, or to what went wrong."""
         if not self._is_sending:
             self._is_sending = True
             self._loop.call_soon(self._send)  # whatever else comes within this turn of the loop goes with it
-        done: asyncio.Future[None] = self._loop.create_future()
-        self._gathered.append((records, done))
-        await done
+        self._gathered.append(waiting)
+
+    async def rest(self) -> None:
+        """Returns as soon as no commit is under way: what is made now would only have waited for it."""
+        if self._is_sending:
+            if self._rest is None:
+                self._rest = self._loop.create_future()
+            await asyncio.shield(self._rest)
 
     def _send(self) -> None:
         gathered, self._gathered = self._gathered, []
@@ -53,7 +74,7 @@ class DurableLog:
 
     def _submit(self, batch: list[Waiting]) -> None:
         try:
-            written = self._store.submit([record for records, _ in batch for record in records])
+            written = self._store.submit([record for waiting in batch for record in waiting.records])
         except LearnloopError as error:  # the store is closed
             _settle(batch, error)
             self._send()
@@ -66,6 +87,9 @@ class DurableLog:
 
     def _written(self, batch: list[Waiting], written: Future[None]) -> None:
         self._send()
+        if self._rest is not None:
+            self._rest.set_result(None)
+            self._rest = None
         error = written.exception()
         if isinstance(error, _FAULTS) and len(batch) > 1:  # the fault of one of them
             for each in batch:
@@ -75,10 +99,10 @@ class DurableLog:
 
 
 def _settle(batch: list[Waiting], error: BaseException | None) -> None:
-    for _, done in batch:
+    for _, done, result in batch:
         if done.done():  # whoever waited is gone
             continue
         if error is None:
-            done.set_result(None)
+            done.set_result(result)
         else:
             done.set_exception(error)

@@ -21,7 +21,7 @@ from starlette.types import Scope as HttpScope
 
 from learnloop.core.errors import LearnloopError
 from learnloop.core.ids import new_id
-from learnloop.serve.calls import Body, Call, Headers, call_of, set_call
+from learnloop.serve.calls import IS_WHOLE, Body, Call, Headers, call_of, set_call
 from learnloop.serve.operations import Operation, Operations
 from learnloop.serve.problems import PROBLEM_TYPE, FieldError, Problem
 from learnloop.serve.service import Service
@@ -76,7 +76,7 @@ class Gate:
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = new_id().encode()
         has_body = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
-        body = Body(receive, headers, self._limits) if has_body else None
+        body = Body(receive, headers, self._limits, scope.get(IS_WHOLE)) if has_body else None
         call = Call(headers, request_id.decode(), body)
         set_call(scope, call)
         answer = _Answer(send, call, request_id)

@@ -159,7 +159,7 @@ async def _mutating(service: Service) -> AsyncIterator[None]:
     service.add(UpdateTurn())
     learner = await asyncio.to_thread(MutationLearner, chosen, settings.home / "checkpoints", process.learn)
     service.add(learner)
-    service.add(Selections(learner))
+    service.add(Selections(learner, service.part(DurableLog)))
     try:
         yield
     finally:
@@ -183,7 +183,6 @@ async def select_mutation(request: Request) -> Response:
     body = await read_json(request, SelectionBody)
     embedding = read_vector("embedding", body.embedding)
     selection = await service.part(Selections).select(embedding, deterministic=body.deterministic)
-    await service.part(DurableLog).keep([selection.decision])
     return answer(
         SelectedBody(
             action=selection.action,

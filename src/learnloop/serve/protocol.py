@@ -11,6 +11,7 @@ import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from learnloop.core.ids import new_id
+from learnloop.serve.calls import IS_WHOLE
 from learnloop.serve.joined_writes import JoinedWrites
 from learnloop.serve.problems import PROBLEM_TYPE, Problem
 
@@ -130,7 +131,11 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         self._check_head()
         super().on_headers_complete()
-        self.cycle.transport = JoinedWrites(self.transport, self.loop)  # type: ignore[assignment]  # all that it uses
+        cycle = self.cycle
+        cycle.scope[IS_WHOLE] = lambda: not cycle.more_body  # type: ignore[literal-required]
+        has_body = cycle.scope["method"] != "HEAD"
+        writes = JoinedWrites(self.transport, self.loop, has_body=has_body)
+        cycle.transport = writes  # type: ignore[assignment]  # all that it uses
         self._is_in_headers = False
         self._num_unread = 0
         self._stop_timer()

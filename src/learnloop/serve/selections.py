@@ -1,60 +1,95 @@
-"""Requests for a choice that come together go through the network together: its weights are read once for all."""
+"""Requests for a choice that come together go through the network together: its weights are read once for all.
+
+While a commit is under way a choice would wait for it anyway, to be written: so it is made when the commit ends,
+together with all others that have come by then.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.core.errors import DivergedError
 from learnloop.decisions.mutation_learner import MutationLearner, Selection
+from learnloop.serve.durable_log import DurableLog, Waiting
 
 Floats = NDArray[np.float32]
 
 
+class _Asked(NamedTuple):
+    state: Floats
+    deterministic: bool
+    done: asyncio.Future[Selection]
+
+
 class Selections:
-    """Gathers what coroutines of one event loop ask for within a turn of it, and asks once.
+    """Gathers what coroutines of one event loop ask for, asks once, and has the answers written.
 
     Args:
         learner: who chooses.
+        log: where the choices go.
     """
 
-    def __init__(self, learner: MutationLearner) -> None:
+    def __init__(self, learner: MutationLearner, log: DurableLog) -> None:
         self._learner = learner
+        self._log = log
         self._loop = asyncio.get_running_loop()
-        self._asked: list[tuple[Floats, bool]] = []
-        self._answers: asyncio.Task[list[Selection | DivergedError]] | None = None
-        """Of what is gathered now; whatever goes wrong in it is raised by all who wait for it."""
+        self._asked: list[_Asked] = []
+        self._turn: asyncio.Task[None] | None = None
+        """Chooses for what is gathered now."""
 
     async def select(self, state: Floats, *, deterministic: bool) -> Selection:
-        """Returns what ``MutationLearner.select`` would.
+        """Returns what ``MutationLearner.select`` would, when it is in the log.
 
         Raises:
             ContextError, DivergedError: as it.
+            LearnloopError: as ``Store.write``.
         """
         self._learner.check_state("the embedding", state)
-        if self._answers is None:
-            self._answers = self._loop.create_task(self._choose())
-        answers, place = self._answers, len(self._asked)
-        self._asked.append((state, deterministic))
-        found = (await asyncio.shield(answers))[place]  # who gives up waiting takes no others along
-        if isinstance(found, DivergedError):
-            raise found
-        return found
+        done: asyncio.Future[Selection] = self._loop.create_future()
+        self._asked.append(_Asked(state, deterministic, done))
+        if self._turn is None:
+            self._turn = self._loop.create_task(self._choose())
+        return await done
 
-    async def _choose(self) -> list[Selection | DivergedError]:
-        asked, self._asked, self._answers = self._asked, [], None
-        states, deterministic = [each[0] for each in asked], [each[1] for each in asked]
+    async def _choose(self) -> None:
+        await self._log.rest()
+        asked, self._asked, self._turn = self._asked, [], None
+        with _telling(asked):
+            found = self._selections(asked)
+        for each, selection in zip(asked, found, strict=True):
+            if isinstance(selection, Selection):
+                self._log.add(Waiting([selection.decision], each.done, selection))
+            elif not each.done.done():
+                each.done.set_exception(selection)
+
+    def _selections(self, asked: Sequence[_Asked]) -> Sequence[Selection | DivergedError]:
         try:
-            return [*self._learner.select_many(states, deterministic)]
+            return self._learner.select_many([each.state for each in asked], [each.deterministic for each in asked])
         except DivergedError as error:
             if len(asked) == 1:
                 return [error]
-        return [self._alone(*each) for each in asked]  # the numbers of one may be too large for the network
+        return [self._alone(each) for each in asked]  # the numbers of one may be too large for the network
 
-    def _alone(self, state: Floats, deterministic: bool) -> Selection | DivergedError:
+    def _alone(self, asked: _Asked) -> Selection | DivergedError:
         try:
-            return self._learner.select(state, deterministic=deterministic)
+            return self._learner.select(asked.state, deterministic=asked.deterministic)
         except DivergedError as error:
             return error
+
+
+@contextmanager
+def _telling(asked: Sequence[_Asked]) -> Iterator[None]:
+    """Has all who wait hear of a fault of ours, which goes on from here."""
+    try:
+        yield
+    except Exception as error:
+        for each in asked:
+            if not each.done.done():
+                each.done.set_exception(error)
+        raise

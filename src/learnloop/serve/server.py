@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -109,8 +110,6 @@ def serve(
     chosen = options or ServeOptions()
     ports = [chosen.port] if chosen.otlp_port is None else [chosen.port, chosen.otlp_port]
     listening = listen(chosen.host, ports)
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         app = create_app(workspace, chosen, *extra)
         if not listening.is_local and not app.state.service.keys.has_keys:
@@ -119,8 +118,22 @@ def serve(
                 "learnloop keys create NAME --scope read (or bind 127.0.0.1)"
             )
         server = Server(app, None if on_ready is None else lambda: on_ready(listening))
-        server.run(sockets=listening.sockets)
+        with _tuned():
+            server.run(sockets=listening.sockets)
     finally:
-        sys.setswitchinterval(before)
         listening.close()
         workspace.close(_CLOSE_SECONDS)
+
+
+@contextmanager
+def _tuned() -> Iterator[None]:
+    """Has the interpreter do as a server needs it."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    gc.collect()
+    gc.freeze()  # what is there by now stays: the collections that hold up requests need not go through it
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        sys.setswitchinterval(before)

@@ -42,10 +42,7 @@ class DecisionLog:
     """
 
     def __init__(self, place: Place, transform: Transform | None) -> None:
-        if place.path is None:
-            raise TypeError(f"{place.name} is no file")
-        self._file = place.path.absolute().as_uri() + "?mode=rw"
-        """The folder of now, wherever the process goes; a file that is gone is not made anew."""
+        self._file = place.file_uri
         self._transform: Callable[[Record], Record] = transform or (lambda record: record)
         self._connection: sqlite3.Connection | None = None
         self._agents: set[str] = set()

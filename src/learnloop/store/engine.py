@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 BUSY_TIMEOUT_MS = 1_000
 """How long SQLite itself waits for a lock; the writer tries again after it."""
-_WAL_PAGES = 4_000
+_WAL_PAGES = 16_000
+"""From so many pages in the log on, a commit moves them into the database: where ``WalCheckpoints`` does not."""
 _CACHE_KIB = 16_384
 """Pages that the writer keeps: the indexes of a large store are written all over."""
 _CONNECT_SECONDS = 5
@@ -57,6 +58,22 @@ class Place(NamedTuple):
             return str(self.path)
         secrets = {name: "hidden" for name in self.url.query if "password" in name}
         return self.url.update_query_dict(secrets).render_as_string(hide_password=True)
+
+    @property
+    def absolute_path(self) -> Path:
+        """The database file of now, wherever the process goes.
+
+        Raises:
+            TypeError: the store is no file.
+        """
+        if self.path is None:
+            raise TypeError(f"{self.name} is no file")
+        return self.path.absolute()
+
+    @property
+    def file_uri(self) -> str:
+        """What SQLite opens the file by; one that is gone is not made anew."""
+        return self.absolute_path.as_uri() + "?mode=rw"
 
     @property
     def in_memory(self) -> bool:

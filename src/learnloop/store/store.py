@@ -26,6 +26,7 @@ from learnloop.store.insert import insert_records, take_write_lock
 from learnloop.store.mapping import fields_of, record_columns, to_record
 from learnloop.store.migrate import ensure_head
 from learnloop.store.query import Where, count_records, find_record, select_records
+from learnloop.store.wal_checkpoints import WalCheckpoints
 from learnloop.store.writer import Job, Patience, Target, Writer
 
 R = TypeVar("R", bound=Record)
@@ -72,6 +73,7 @@ class Store:
         self._feed = Feed(self._place, lambda: self.read(last_sequence))
         is_plain_file = self._place.path is not None and not self._place.url.query
         self._decisions = DecisionLog(self._place, connections.transform) if is_plain_file else None
+        self._checkpoints = WalCheckpoints(self._place) if is_plain_file else None
         self._writer: Writer
         self._closed = False
 
@@ -123,12 +125,17 @@ class Store:
             begin=self._connections.writing,
             insert=insert_records,
             translate=lambda error: translate(error, self._place.name),
-            committed=self._feed.committed,
+            committed=self._committed,
             insert_at_once=None if self._decisions is None else self._decisions.write,
         )
         self._writer = Writer(target, queue_size=queue_size, patience=patience)
         self.offer = self._writer.offer  # type: ignore[method-assign]  # one call less on the path of the agent
         atexit.register(self._close_at_exit)
+
+    def _committed(self) -> None:
+        self._feed.committed()
+        if self._checkpoints is not None:
+            self._checkpoints.committed()
 
     def write(self, records: Iterable[Record], *, timeout_seconds: float = 30.0) -> None:
         """Writes all of ``records`` or none, and returns when they are on the disk.
@@ -297,6 +304,8 @@ class Store:
         try:
             self._await(last, max(0.0, deadline - time.monotonic()))
         finally:
+            if self._checkpoints is not None:
+                self._checkpoints.close()
             if self._decisions is not None:
                 self._decisions.close()
             self._connections.close()
