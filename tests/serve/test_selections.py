@@ -18,7 +18,7 @@ from learnloop.core.records import Agent, Decision
 from learnloop.decisions.mutation_learner import AGENT, MutationLearner, Selection
 from learnloop.decisions.mutation_settings import read_mutation_settings
 from learnloop.serve.durable_log import DurableLog
-from learnloop.serve.selections import Selections
+from learnloop.serve.selections import QUIET_TURNS, Selections
 from learnloop.store import Store
 
 SIZE = 4
@@ -82,7 +82,7 @@ def test_all_of_one_turn_are_chosen_at_once_and_as_alone(store: Store) -> None:
         assert logged.vector == vector(first).tobytes()
 
 
-def test_what_comes_during_a_commit_is_chosen_together_when_it_ends(store: Store) -> None:
+def test_during_a_commit_a_choice_waits_for_others_as_long_as_they_come(store: Store) -> None:
     learner = Counting()
     is_held, is_let_go = threading.Event(), threading.Event()
 
@@ -92,11 +92,14 @@ def test_what_comes_during_a_commit_is_chosen_together_when_it_ends(store: Store
 
     async def run(selections: Selections, log: DurableLog) -> None:
         asked = [asyncio.create_task(selections.select(vector(1.0), deterministic=True))]
-        for number in range(3):  # each in a turn of its own
-            await asyncio.sleep(0.01)
+        while not log.is_busy:
+            await asyncio.sleep(0)
+        for number in range(5):  # each in a turn of its own
             asked.append(asyncio.create_task(selections.select(vector(number), deterministic=True)))
-        await asyncio.sleep(0.01)
-        assert learner.sizes == [1]
+            await asyncio.sleep(0)
+        for _ in range(2 * QUIET_TURNS):
+            await asyncio.sleep(0)
+        assert learner.sizes == [1, 5]
         is_let_go.set()
         await asyncio.gather(*asked)
 
@@ -105,8 +108,8 @@ def test_what_comes_during_a_commit_is_chosen_together_when_it_ends(store: Store
     assert is_held.wait(5)
     running(store, learner, run)
     holder.join()
-    assert learner.sizes == [1, 3]
-    assert store.count(Decision) == 4
+    assert learner.sizes == [1, 5]
+    assert store.count(Decision) == 6
 
 
 def test_what_is_wrong_with_one_is_its_own(store: Store) -> None:

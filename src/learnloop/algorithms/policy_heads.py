@@ -125,5 +125,5 @@ class UniformHead:
 
 def _as_probabilities(weights: NDArray[np.floating]) -> NDArray[np.float64]:
     wide = weights.astype(np.float64)
-    result: NDArray[np.float64] = wide / wide.sum(axis=1, keepdims=True)
+    result: NDArray[np.float64] = wide / np.add.reduce(wide, axis=1, keepdims=True)
     return result

@@ -39,8 +39,6 @@ class DurableLog:
         self._loop = asyncio.get_running_loop()
         self._gathered: list[Waiting] = []
         self._is_sending = False
-        self._rest: asyncio.Future[None] | None = None
-        """Of those who wait until the commit that is under way ends."""
 
     async def keep(self, records: Sequence[Record]) -> None:
         """Returns when ``records`` are on the disk: all of them or none.
@@ -59,12 +57,10 @@ class DurableLog:
             self._loop.call_soon(self._send)  # whatever else comes within this turn of the loop goes with it
         self._gathered.append(waiting)
 
-    async def rest(self) -> None:
-        """Returns as soon as no commit is under way: what is made now would only have waited for it."""
-        if self._is_sending:
-            if self._rest is None:
-                self._rest = self._loop.create_future()
-            await asyncio.shield(self._rest)
+    @property
+    def is_busy(self) -> bool:
+        """Whether a commit is under way."""
+        return self._is_sending
 
     def _send(self) -> None:
         gathered, self._gathered = self._gathered, []
@@ -87,9 +83,6 @@ class DurableLog:
 
     def _written(self, batch: list[Waiting], written: Future[None]) -> None:
         self._send()
-        if self._rest is not None:
-            self._rest.set_result(None)
-            self._rest = None
         error = written.exception()
         if isinstance(error, _FAULTS) and len(batch) > 1:  # the fault of one of them
             for each in batch:

@@ -1,7 +1,7 @@
 """Requests for a choice that come together go through the network together: its weights are read once for all.
 
-While a commit is under way a choice would wait for it anyway, to be written: so it is made when the commit ends,
-together with all others that have come by then.
+While a commit is under way a choice would wait for it anyway, to be written: so it waits for others to come, as long as
+they do.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from learnloop.decisions.mutation_learner import MutationLearner, Selection
 from learnloop.serve.durable_log import DurableLog, Waiting
 
 Floats = NDArray[np.float32]
+
+QUIET_TURNS = 3
+"""After so many turns of the event loop in which nothing came, what came is chosen for."""
 
 
 class _Asked(NamedTuple):
@@ -58,7 +61,7 @@ class Selections:
         return await done
 
     async def _choose(self) -> None:
-        await self._log.rest()
+        await self._gathered()
         asked, self._asked, self._turn = self._asked, [], None
         with _telling(asked):
             found = self._selections(asked)
@@ -67,6 +70,14 @@ class Selections:
                 self._log.add(Waiting([selection.decision], each.done, selection))
             elif not each.done.done():
                 each.done.set_exception(selection)
+
+    async def _gathered(self) -> None:
+        """Returns when no commit is under way, or nothing more seems to come."""
+        num_quiet = 0
+        while self._log.is_busy and num_quiet < QUIET_TURNS:
+            number = len(self._asked)
+            await asyncio.sleep(0)
+            num_quiet = num_quiet + 1 if len(self._asked) == number else 0
 
     def _selections(self, asked: Sequence[_Asked]) -> Sequence[Selection | DivergedError]:
         try:
