@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 MAX_DEPTH = 32
 """How many arrays and objects may lie in each other."""
+_SHORT_BYTES = 4_096
+"""Less is sooner decoded and encoded again than searched for its keys."""
 _FEW_KEYS = 64
 _FEW_TEXTS = 256
 _MAX_SPACE = 16
@@ -64,7 +66,7 @@ def check_json(data: bytes) -> None:
     if structure.count(b"[") + structure.count(b"{") > MAX_DEPTH:
         _check_depth(structure)
     num_keys = structure.count(b":")
-    if num_keys < 2 or (num_keys <= _FEW_KEYS and _has_distinct_keys(data)):
+    if num_keys < 2 or (len(data) > _SHORT_BYTES and num_keys <= _FEW_KEYS and _has_distinct_keys(data)):
         return
     try:
         plain = msgspec.json.encode(msgspec.json.decode(data))
