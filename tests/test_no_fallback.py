@@ -54,6 +54,7 @@ CONSTANT_HANDLERS = {
     "decisions/checkpoints.py: newest": "no state, with the reason; the whole log is read instead",
     "loop/doctor.py: _attempt": "not ok is what a check found that failed; its error is the advice",
     "store/backup.py: _is_damaged": "a database that cannot be read is damaged; that is the question it answers",
+    "store/wal_checkpoints.py: num_frames": "a log that is not there has no pages; that is the question it answers",
     "store/blobs.py: _holds": "a file that is not there holds nothing; it is written then",
     "serve/sockets.py: _has_ipv6": "an address that cannot be bound is what it asks for",
     "serve/key_ring.py: _run": "that the keys could not be read, which was logged; those of before hold",

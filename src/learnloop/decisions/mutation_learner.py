@@ -36,11 +36,11 @@ from learnloop.core.records import Decision, LearningUpdate
 from learnloop.core.seeding import generator
 from learnloop.decisions.mutation_settings import MUTATIONS, MutationSettings
 from learnloop.decisions.named_checkpoints import NamedCheckpoints, Saved
-from learnloop.decisions.segment_ppo import MAX_NORM, SegmentPPO, dropout_of, is_readable
+from learnloop.decisions.segment_ppo import MAX_NORM, SegmentPPO, is_readable
+from learnloop.decisions.snapshot import Snapshot
 from learnloop.decisions.transition_buffer import SentTransition, TransitionBuffer, segments_of, steps_of
 from learnloop.decisions.update_process import Done, Job
 from learnloop.decisions.update_process import learn as learn_here
-from learnloop.nn.network import Network
 
 Floats = NDArray[np.float32]
 
@@ -53,21 +53,9 @@ RECENT = 100
 """Averages are over so many of the last episodes and updates."""
 MAX_REWARD = 1e6
 """Rewards are from minus this to this: the squares of larger ones leave what float32 computes well."""
-MIN_BATCH = 3
-"""Fewer rows go through the network one by one."""
-BATCH_STEP = 4
-"""Others go in batches of this size, or of a multiple of it."""
 _SLACK_BYTES = 1 << 20
 
 _log = logging.getLogger(__name__)
-
-
-class Snapshot(NamedTuple):
-    """The network that chooses."""
-
-    network: Network
-    num_updates: int
-    """Gradient steps behind it."""
 
 
 class Selection(NamedTuple):
@@ -208,7 +196,7 @@ class MutationLearner:
         return probabilities
 
     def _outputs(self, snapshot: Snapshot, states: Sequence[Floats]) -> Floats:
-        outputs = _predicted(snapshot, states)
+        outputs = snapshot.outputs(states)
         if not math.isfinite(float(outputs.sum())):
             raise DivergedError(
                 f"after update {snapshot.num_updates} the network's outputs are not finite; load another"
@@ -471,24 +459,6 @@ def max_checkpoint_bytes(settings: MutationSettings, num_parameters: int) -> int
     """Returns how large a checkpoint of such a learner may be."""
     transition = 2 * 4 * settings.input_dim + 64
     return 4 * 4 * num_parameters + 2 * settings.buffer_size * transition + _SLACK_BYTES
-
-
-def _predicted(snapshot: Snapshot, states: Sequence[Floats]) -> Floats:
-    """Returns the network's outputs, shape ``(len(states), output_size)``.
-
-    BLAS takes less time for four rows than for three, and for two apart than for two together: batches are filled up.
-    """
-    network, number = snapshot.network, len(states)
-    if number < MIN_BATCH:
-        return np.concatenate([_passed(snapshot, state[None]).copy() for state in states])
-    rows = np.zeros((-(-number // BATCH_STEP) * BATCH_STEP, network.input_size), dtype=np.float32)
-    np.stack(states, out=rows[:number])
-    return _passed(snapshot, rows)[:number]
-
-
-def _passed(snapshot: Snapshot, rows: Floats) -> Floats:
-    network = snapshot.network
-    return network.predict(rows, dropout_of(rows, snapshot.num_updates, network.num_masks))
 
 
 def _decision(snapshot: Snapshot, state: Floats, action: int, probabilities: NDArray[np.float64] | None) -> Decision:

@@ -70,7 +70,7 @@ def check_json(data: bytes) -> None:
         return
     try:
         plain = msgspec.json.encode(msgspec.json.decode(data))
-    except msgspec.ValidationError:  # a number that is too large: whoever reads the body refuses it, and names its place
+    except msgspec.ValidationError:  # a number that is too large: whoever reads the body names its place
         return
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise Problem(400, f"the body is not JSON: {error}") from error
