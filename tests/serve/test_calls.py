@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 import socket
@@ -11,6 +12,7 @@ import zlib
 import pytest
 
 from learnloop.serve import Limits
+from learnloop.serve.calls import Body
 from tests.serve.conftest import Running, Start, read_all, status_of
 from tests.serve.probes import probes
 
@@ -36,6 +38,18 @@ def test_bodies_up_to_the_limit(server: Running) -> None:
     for size in (0, 1, MIB, 8 * MIB):
         assert server.ask("POST", "/probe/size", b"x" * size).json() == size
     assert server.ask("POST", "/probe/large", b"x" * (20 * MIB)).json() == 20 * MIB
+
+
+def test_a_body_goes_with_its_request_and_not_when_the_collector_comes(server: Running) -> None:
+    server.ask("POST", "/probe/size", b"x")
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(50):
+            assert server.ask("POST", "/probe/size", b"x" * 1000).json() == 1000
+        assert sum(type(each) is Body for each in gc.get_objects()) < 10
+    finally:
+        gc.enable()
 
 
 def test_a_body_that_says_itself_to_be_too_large_is_not_read(server: Running) -> None:

@@ -76,7 +76,7 @@ class Gate:
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = new_id().encode()
         has_body = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
-        body = Body(receive, headers, self._limits, scope.get(IS_WHOLE)) if has_body else None
+        body = Body(receive, headers, self._limits, scope.pop(IS_WHOLE, None)) if has_body else None
         call = Call(headers, request_id.decode(), body)
         set_call(scope, call)
         answer = _Answer(send, call, request_id)
@@ -93,6 +93,7 @@ class Gate:
             await self._refuse(scope, answer, error)
         finally:
             self._num_active -= 1
+            call.body = None  # it leads to the scope, which leads to it: a circle would keep its bytes for a while
         if _log.isEnabledFor(logging.INFO):
             milliseconds = (time.perf_counter() - call.started_at) * 1000
             _log.info("%s %s %s %d %.1f ms", call.request_id, scope["method"], _path(scope), call.status, milliseconds)
