@@ -140,8 +140,8 @@ class MLP:
         if inputs.shape == self._row_shape and inputs.dtype is _FLOAT32:
             if masks is None:
                 return self._row_pass.forward(inputs)
-            checked = self._checked(masks, 1)
-            return self._row_pass.forward(inputs, self._tables, None if checked is None else int(checked[0]))
+            self._checked(masks, 1)
+            return self._row_pass.forward(inputs, self._tables, int(masks[0]))
         acting = self._pass(self._acting, inputs)
         return acting.forward(inputs, self._tables, self._checked(masks, len(inputs)))
 

@@ -16,7 +16,10 @@ Noise = NDArray[np.int64]
 Tables = tuple[Floats, ...]
 _Product = tuple[Callable[[Floats, Floats], Floats], Floats | None, Floats]
 """A weight's ``dot``, what it is multiplied with (None: the input), and where the product belongs."""
-
+_RowStep = tuple[list[_Product], Floats, Floats, RowNorm | None, Floats | None, Floats, int]
+"""A hidden layer of all towers, for one row: its products, the vector that they fill, bias, LayerNorm, what relu
+compares with (None: tanh), the vector again in the shape ``(num_towers, width)``, and which layer it is. A plain tuple:
+the interpreter takes a named one apart more slowly."""
 
 MOST_ROWS = 0.75
 """The gradient of the inputs goes by rows if there is one for at most this share of the rows of all towers."""
@@ -139,12 +142,13 @@ class RowPass:
     """``forward`` for one row: as few calls as can be, each on contiguous vectors of all towers."""
 
     def __init__(self, config: MLPConfig, tensors: Tensors) -> None:
-        self._layers: list[_RowLayer] = []
+        self._steps: list[_RowStep] = []
         seen: list[Floats | None] = [None]
         for hidden in tensors.hidden:
-            layer = _RowLayer(hidden, seen, config.activation)
-            self._layers.append(layer)
-            seen = list(layer.outputs)
+            step = _row_step(hidden, seen, config.activation, len(self._steps))
+            self._steps.append(step)
+            *_, outputs, _index = step
+            seen = list(outputs)
         self._products = np.zeros(config.output_size, dtype=np.float32)
         self._heads: list[_Product] = [
             (head.weight.dot, seen[head.tower], self._products[head.outputs]) for head in tensors.heads
@@ -158,47 +162,38 @@ class RowPass:
 
         Args:
             inputs: shape ``(1, input_size)``.
-            tables: the dropout masks of each hidden layer; empty: no dropout.
-            mask: which of them; None: none.
+            tables: the dropout masks of each hidden layer; looked at only where there is a ``mask``.
+            mask: which of them; None: no dropout.
         """
         row = inputs[0]
-        for index, layer in enumerate(self._layers):
-            layer.forward(row)
-            if mask is not None and tables:
-                np.multiply(layer.outputs, tables[index][:, mask], layer.outputs)
+        add, tanh = np.add, np.tanh
+        for products, flat, bias, norm, zeros, outputs, index in self._steps:
+            for multiply, seen, target in products:
+                multiply(row if seen is None else seen, target)
+            add(flat, bias, flat)
+            if norm is not None:
+                norm.forward()
+            if zeros is None:
+                tanh(flat, flat)
+            else:
+                np.maximum(flat, zeros, out=flat)
+            if mask is not None:
+                np.multiply(outputs, tables[index][:, mask], outputs)
         for multiply, seen, target in self._heads:
             multiply(row if seen is None else seen, target)
-        np.add(self._products, self._bias, self._outputs)
+        add(self._products, self._bias, self._outputs)
         return self._returned
 
 
-class _RowLayer:
-    """One hidden layer of all towers, for one row; its outputs have the shape ``(num_towers, width)``."""
-
-    def __init__(self, tensors: HiddenTensors, seen: list[Floats | None], activation: str) -> None:
-        num_towers, width, num_inputs = tensors.weight.shape
-        flat = np.empty(num_towers * width, dtype=np.float32)
-        self.outputs = flat.reshape(num_towers, width)
-        if seen[0] is None:  # all towers see the input: one product
-            self._products: list[_Product] = [(tensors.weight.reshape(-1, num_inputs).dot, None, flat)]
-        else:
-            self._products = [
-                (tensors.weight[tower].dot, seen[tower], self.outputs[tower]) for tower in range(num_towers)
-            ]
-        self._flat = flat
-        self._bias = tensors.bias.reshape(-1)
-        self._zeros = None if activation == "tanh" else np.zeros_like(flat)
-        self._norm = None if tensors.norm is None else RowNorm(tensors.norm, self.outputs)
-
-    def forward(self, row: Floats) -> None:
-        """Computes ``outputs`` from ``row``, or from the layer below."""
-        flat = self._flat
-        for multiply, seen, target in self._products:
-            multiply(row if seen is None else seen, target)
-        np.add(flat, self._bias, flat)
-        if self._norm is not None:
-            self._norm.forward()
-        if self._zeros is None:
-            np.tanh(flat, flat)
-        else:
-            np.maximum(flat, self._zeros, out=flat)
+def _row_step(tensors: HiddenTensors, seen: list[Floats | None], activation: str, index: int) -> _RowStep:
+    """Returns a layer over what each tower has ``seen``; None: the input."""
+    num_towers, width, num_inputs = tensors.weight.shape
+    flat = np.empty(num_towers * width, dtype=np.float32)
+    outputs = flat.reshape(num_towers, width)
+    if seen[0] is None:  # all towers see the input: one product
+        products: list[_Product] = [(tensors.weight.reshape(-1, num_inputs).dot, None, flat)]
+    else:
+        products = [(tensors.weight[tower].dot, seen[tower], outputs[tower]) for tower in range(num_towers)]
+    norm = None if tensors.norm is None else RowNorm(tensors.norm, outputs)
+    zeros = None if activation == "tanh" else np.zeros_like(flat)
+    return products, flat, tensors.bias.reshape(-1), norm, zeros, outputs, index
