@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from learnloop.decisions.segment_ppo import dropout_of
-from learnloop.decisions.snapshot import Snapshot
+from learnloop.decisions.snapshot import MAX_BATCH, Snapshot
 from learnloop.nn.mlp import MLP, Head, MLPConfig
 
 SIZE = 12
@@ -16,7 +16,7 @@ CONFIG = MLPConfig(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 8, 9])
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 8, 9, MAX_BATCH, MAX_BATCH + 1, 3 * MAX_BATCH])
 def test_each_row_is_as_in_one_pass_through_its_own_mask(number: int) -> None:
     network = MLP(CONFIG, seed=1)
     rows = np.random.default_rng(number).normal(size=(number, SIZE)).astype(np.float32)
@@ -29,7 +29,8 @@ def test_each_row_is_as_in_one_pass_through_its_own_mask(number: int) -> None:
 def test_outputs_stay_when_others_are_asked_for() -> None:
     snapshot = Snapshot(MLP(CONFIG, seed=1), 0)
     first, second = np.ones((2, SIZE), dtype=np.float32) * np.array([[1], [-3]], dtype=np.float32)
-    kept = snapshot.outputs([first])
-    before = kept.copy()
-    snapshot.outputs([second])
-    np.testing.assert_array_equal(kept, before)
+    for number in (1, 4):
+        kept = snapshot.outputs([first] * number)
+        before = kept.copy()
+        snapshot.outputs([second] * number)
+        np.testing.assert_array_equal(kept, before)

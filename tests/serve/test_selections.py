@@ -135,3 +135,18 @@ def test_who_gives_up_takes_no_others_along(store: Store) -> None:
         assert isinstance(await kept, Selection)
 
     running(store, Counting(), run)
+    assert store.count(Decision) == 1  # nobody got the other one
+
+
+def test_where_all_gave_up_nothing_is_chosen(store: Store) -> None:
+    learner = Counting()
+
+    async def run(selections: Selections, log: DurableLog) -> None:
+        gone = asyncio.ensure_future(selections.select(vector(1.0), deterministic=False))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.sleep(0.01)
+        assert isinstance(await selections.select(vector(2.0), deterministic=False), Selection)
+
+    running(store, learner, run)
+    assert learner.sizes == [1]

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.decisions.segment_ppo import dropout_of
+from learnloop.nn.mlp import MAX_BATCH_SIZES
 from learnloop.nn.network import Network
 
 Floats = NDArray[np.float32]
@@ -17,6 +18,8 @@ MIN_BATCH = 3
 """Fewer rows go through the network one by one."""
 BATCH_STEP = 4
 """Others go in batches of this size, or of a multiple of it."""
+MAX_BATCH = BATCH_STEP * MAX_BATCH_SIZES
+"""More go in several, so that the network keeps the buffers of each size."""
 
 
 class Snapshot(NamedTuple):
@@ -32,12 +35,16 @@ class Snapshot(NamedTuple):
         BLAS takes less time for four rows than for three, and for two apart than for two together: batches are filled
         up.
         """
-        number = len(states)
-        if number < MIN_BATCH:
+        if len(states) < MIN_BATCH:
             return np.concatenate([self._passed(state[None]).copy() for state in states])
+        batches = [states[first : first + MAX_BATCH] for first in range(0, len(states), MAX_BATCH)]
+        return np.concatenate([self._batch_outputs(batch) for batch in batches])
+
+    def _batch_outputs(self, states: Sequence[Floats]) -> Floats:
+        number = len(states)
         rows = np.zeros((-(-number // BATCH_STEP) * BATCH_STEP, self.network.input_size), dtype=np.float32)
         np.stack(states, out=rows[:number])
-        return self._passed(rows)[:number]
+        return self._passed(rows)[:number].copy()
 
     def _passed(self, rows: Floats) -> Floats:
         return self.network.predict(rows, dropout_of(rows, self.num_updates, self.network.num_masks))

@@ -59,7 +59,7 @@ class DurableLog:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a commit is under way."""
+        """Whether a commit is under way, or about to be."""
         return self._is_sending
 
     def _send(self) -> None:

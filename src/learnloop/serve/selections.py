@@ -62,14 +62,16 @@ class Selections:
 
     async def _choose(self) -> None:
         await self._gathered()
-        asked, self._asked, self._turn = self._asked, [], None
+        asked = [each for each in self._asked if not each.done.done()]  # who gave up is in no log
+        self._asked, self._turn = [], None
+        if not asked:
+            return
         with _telling(asked):
-            found = self._selections(asked)
-        for each, selection in zip(asked, found, strict=True):
-            if isinstance(selection, Selection):
-                self._log.add(Waiting([selection.decision], each.done, selection))
-            elif not each.done.done():
-                each.done.set_exception(selection)
+            for each, selection in zip(asked, self._selections(asked), strict=True):
+                if isinstance(selection, Selection):
+                    self._log.add(Waiting([selection.decision], each.done, selection))
+                else:
+                    each.done.set_exception(selection)
 
     async def _gathered(self) -> None:
         """Returns when no commit is under way, or nothing more seems to come."""
