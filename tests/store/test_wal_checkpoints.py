@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from learnloop.core.clock import now
 from learnloop.core.records import Agent, Decision
 from learnloop.store import Store
 from learnloop.store.engine import parse_url, prepare_sqlite_writer
-from learnloop.store.wal_checkpoints import MAX_PAGES, WalCheckpoints, num_frames
+from learnloop.store.wal_checkpoints import LOOK_SECONDS, MAX_PAGES, WalCheckpoints, num_frames
 
 PAGE_BYTES = 4096
 VECTOR = bytes(4 * PAGE_BYTES)
@@ -41,15 +41,11 @@ def fill(connection: sqlite3.Connection, num_pages: int) -> None:
     connection.execute("INSERT INTO pages VALUES (?)", (bytes(PAGE_BYTES * num_pages),))
 
 
-def wait_until_moved(database: Path, checkpoints: WalCheckpoints) -> None:
-    """Waits until all of the log is in the database: then a checkpoint finds nothing left to do."""
+def wait_until(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        data = database.stat().st_size
-        if data > PAGE_BYTES * MAX_PAGES:
-            return
+    while not holds():
+        assert time.monotonic() < deadline, "not within 10 s"
         time.sleep(0.01)
-    raise AssertionError(f"the database has {database.stat().st_size} bytes only")
 
 
 @pytest.mark.parametrize("num_pages", [0, 1, 2, 7, 100])
@@ -85,16 +81,15 @@ def test_a_long_log_is_moved_while_the_writer_goes_on(database: Path, connection
         checkpoints.committed()
         assert database.stat().st_size <= 4 * PAGE_BYTES
         fill(connection, MAX_PAGES + 10)
-        checkpoints._next_look = 0.0
+        time.sleep(2 * LOOK_SECONDS)
         checkpoints.committed()
-        wait_until_moved(database, checkpoints)
-        for _ in range(2):  # the first write after a checkpoint begins the log anew
-            fill(connection, 1)
-        deadline = time.monotonic() + 10
-        while num_frames(wal_of(database)) > 100 and time.monotonic() < deadline:
-            fill(connection, 1)
-            time.sleep(0.01)
-        assert num_frames(wal_of(database)) <= 100
+        wait_until(lambda: database.stat().st_size > PAGE_BYTES * MAX_PAGES)
+
+        def begins_anew() -> bool:
+            fill(connection, 1)  # the first write after a checkpoint of all
+            return num_frames(wal_of(database)) <= 100
+
+        wait_until(begins_anew)
     finally:
         checkpoints.close()
 
@@ -106,7 +101,6 @@ def test_a_reader_holds_the_log_but_no_commit(database: Path, connection: sqlite
         reader.execute("BEGIN")
         assert reader.execute("SELECT count(*) FROM pages").fetchone() == (1,)
         fill(connection, MAX_PAGES + 10)
-        checkpoints._next_look = 0.0
         checkpoints.committed()
         for _ in range(50):
             fill(connection, 1)  # would raise, or take a second, if the checkpoint kept the write lock
@@ -132,10 +126,7 @@ def test_a_store_moves_its_log_and_loses_nothing(database: Path) -> None:
                 ]
             )  # fmt: skip
             time.sleep(0.01)
-        deadline = time.monotonic() + 10
-        while database.stat().st_size < before + MAX_PAGES * PAGE_BYTES and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert database.stat().st_size >= before + MAX_PAGES * PAGE_BYTES
+        wait_until(lambda: database.stat().st_size >= before + MAX_PAGES * PAGE_BYTES)
         assert store.count(Decision) == number
     with closing(sqlite3.connect(database)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
@@ -149,8 +140,6 @@ def test_a_database_that_is_gone_is_logged_and_ends_nothing(
     database.rename(database.with_name("elsewhere.db"))
     checkpoints = WalCheckpoints(parse_url(f"sqlite:///{database}"))
     checkpoints.committed()
-    deadline = time.monotonic() + 10
-    while not caplog.records and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: bool(caplog.records))
     checkpoints.close()
     assert "could not be moved into its database" in caplog.text

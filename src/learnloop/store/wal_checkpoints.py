@@ -22,7 +22,8 @@ from learnloop.store.engine import Place
 
 MAX_PAGES = 2_000
 """From so many pages in the log on there is a checkpoint."""
-_LOOK_SECONDS = 0.05
+LOOK_SECONDS = 0.05
+"""So often the log is looked at, at the most."""
 _REST = 4
 """Checkpoints rest so many times as long as they took: where a reader holds the log, they bring nothing."""
 _FULL_TRIES = 20
@@ -53,7 +54,7 @@ class WalCheckpoints:
         moment = time.monotonic()
         if moment < self._next_look or self._is_closing:
             return
-        self._next_look = moment + _LOOK_SECONDS
+        self._next_look = moment + LOOK_SECONDS
         try:
             if num_frames(self._wal) < MAX_PAGES:
                 return
@@ -84,7 +85,7 @@ class WalCheckpoints:
             except sqlite3.Error as error:  # commits make their own when the log has grown further
                 _log.warning("the write-ahead log %s could not be moved into its database: %s", self._wal, error)
             ended = time.monotonic()
-            self._next_look = ended + max(_LOOK_SECONDS, _REST * (ended - began))
+            self._next_look = ended + max(LOOK_SECONDS, _REST * (ended - began))
 
     def _make(self) -> None:
         with closing(sqlite3.connect(self._uri, uri=True, isolation_level=None, timeout=0)) as connection:
