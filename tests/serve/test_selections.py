@@ -17,8 +17,9 @@ from learnloop.core.errors import ContextError, DivergedError
 from learnloop.core.records import Agent, Decision
 from learnloop.decisions.mutation_learner import AGENT, MutationLearner, Selection
 from learnloop.decisions.mutation_settings import read_mutation_settings
+from learnloop.decisions.snapshot import MAX_BATCH
 from learnloop.serve.durable_log import DurableLog
-from learnloop.serve.selections import QUIET_TURNS, Selections
+from learnloop.serve.selections import QUIET_TURNS_OF_COMMIT, Selections
 from learnloop.store import Store
 
 SIZE = 4
@@ -97,7 +98,7 @@ def test_during_a_commit_a_choice_waits_for_others_as_long_as_they_come(store: S
         for number in range(5):  # each in a turn of its own
             asked.append(asyncio.create_task(selections.select(vector(number), deterministic=True)))
             await asyncio.sleep(0)
-        for _ in range(2 * QUIET_TURNS):
+        for _ in range(2 * QUIET_TURNS_OF_COMMIT):
             await asyncio.sleep(0)
         assert learner.sizes == [1, 5]
         is_let_go.set()
@@ -110,6 +111,39 @@ def test_during_a_commit_a_choice_waits_for_others_as_long_as_they_come(store: S
     holder.join()
     assert learner.sizes == [1, 5]
     assert store.count(Decision) == 6
+
+
+def test_a_choice_waits_for_others_as_long_as_they_come(store: Store) -> None:
+    learner = Counting()
+
+    async def run(selections: Selections, log: DurableLog) -> None:
+        asked = []
+        for number in range(5):  # each in a turn of its own
+            asked.append(asyncio.create_task(selections.select(vector(number), deterministic=True)))
+            await asyncio.sleep(0)
+        await asyncio.gather(*asked)
+
+    running(store, learner, run)
+    assert learner.sizes == [5]
+
+
+def test_no_choice_waits_for_more_than_go_through_the_network_at_once(store: Store) -> None:
+    learner = Counting()
+    ask(store, learner, [1.0] * (MAX_BATCH + 3))  # all in one turn: they are there already
+    assert learner.sizes == [MAX_BATCH + 3]
+    learner.sizes.clear()
+
+    async def run(selections: Selections, log: DurableLog) -> None:
+        asked = []
+        for _ in range(3 * MAX_BATCH):
+            asked.append(asyncio.create_task(selections.select(vector(1.0), deterministic=True)))
+            await asyncio.sleep(0)
+        assert learner.sizes  # though others came in every turn
+        await asyncio.gather(*asked)
+
+    running(store, learner, run)
+    assert sum(learner.sizes) == 3 * MAX_BATCH
+    assert max(learner.sizes) <= MAX_BATCH + 2
 
 
 def test_what_is_wrong_with_one_is_its_own(store: Store) -> None:

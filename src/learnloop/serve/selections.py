@@ -1,7 +1,7 @@
 """Requests for a choice that come together go through the network together: its weights are read once for all.
 
-While a commit is under way a choice would wait for it anyway, to be written: so it waits for others to come, as long as
-they do.
+So a choice waits for others as long as they come; longer while a commit is under way, for which it would wait anyway,
+to be written.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from numpy.typing import NDArray
 
 from learnloop.core.errors import DivergedError
 from learnloop.decisions.mutation_learner import MutationLearner, Selection
+from learnloop.decisions.snapshot import MAX_BATCH
 from learnloop.serve.durable_log import DurableLog, Waiting
 
 Floats = NDArray[np.float32]
 
-QUIET_TURNS = 3
+QUIET_TURNS = 2
 """After so many turns of the event loop in which nothing came, what came is chosen for."""
+QUIET_TURNS_OF_COMMIT = 3
+"""The same, while a commit is under way."""
 
 
 class _Asked(NamedTuple):
@@ -74,9 +77,11 @@ class Selections:
                     each.done.set_exception(selection)
 
     async def _gathered(self) -> None:
-        """Returns when no commit is under way, or nothing more seems to come."""
+        """Returns when nothing more seems to come, or as many came as go through the network at once."""
         num_quiet = 0
-        while self._log.is_busy and num_quiet < QUIET_TURNS:
+        while len(self._asked) < MAX_BATCH:
+            if num_quiet >= (QUIET_TURNS_OF_COMMIT if self._log.is_busy else QUIET_TURNS):
+                return
             number = len(self._asked)
             await asyncio.sleep(0)
             num_quiet = num_quiet + 1 if len(self._asked) == number else 0
