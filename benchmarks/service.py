@@ -3,7 +3,8 @@
 A decision is ``POST /select_action`` of seed 1 with an embedding of 1536 numbers, as JSON or as base64 float32, through
 the network 1536-256-256-128-5 and its value network; ours is in the log, with an fsync, before it is answered. The
 clients run in one thread of this process, on the same cores. Peers: seed 1's server rebuilt from its description, and
-FastAPI with a pydantic model; neither logs anything.
+FastAPI with a pydantic model; neither logs anything. And, measured in turns with ours, the least that can serve the
+network from Python (no framework, no checks), without a log and with one as durable as ours: what the machine allows.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,14 +32,18 @@ from benchmarks.rl_settings import THREADS
 
 TORCH = ("stable-baselines3==2.9.2", "torch==2.13.0", "gymnasium==1.4.0", "numpy==2.4.6")
 """The environment that the benchmark of training has for SB3; torch and numpy are what is used of it."""
-FASTAPI = ("fastapi==0.165.0", "uvicorn[standard]==0.54.0", "numpy==2.4.6")
+FASTAPI = ("fastapi==0.165.0", "uvicorn[standard]==0.54.0", "msgspec==0.22.0", "numpy==2.4.6")
+UNLOGGED = "bare ASGI (uvicorn[standard] 0.54.0, msgspec 0.22.0, numpy), no log"
+LOGGED = "bare ASGI with a durable log (SQLite)"
 PEERS = {
     "seed_one": ("seed 1's server rebuilt (http.server, torch 2.13.0)", "sb3", TORCH),
     "fastapi_model": ("FastAPI 0.165.0, pydantic, uvicorn[standard] 0.54.0, numpy", "fastapi", FASTAPI),
+    "bare_asgi": (UNLOGGED, "fastapi", FASTAPI),
 }
 SIZE = 1536
 NUM_BODIES = 32
 WARM_SECONDS = 1.0
+_OURS = "learnloop"
 
 
 def run(options: Options) -> list[Row]:
@@ -92,7 +98,7 @@ def our_server(*arguments: str) -> Iterator[int]:
 
 
 @contextmanager
-def peer_server(script: str) -> Iterator[int]:
+def peer_server(script: str, *arguments: str) -> Iterator[int]:
     """Gives the port of a peer.
 
     Raises:
@@ -100,7 +106,7 @@ def peer_server(script: str) -> Iterator[int]:
     """
     _, folder, requirements = PEERS[script]
     python = peer_python(folder, requirements)
-    command = [str(python), str(Path(__file__).parent / "service_peers" / f"{script}.py")]
+    command = [str(python), str(Path(__file__).parent / "service_peers" / f"{script}.py"), *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **THREADS}) as process:
         try:
             told = process.stdout.readline() if process.stdout else ""
@@ -128,63 +134,95 @@ def warmed(port: int, requests: Sequence[bytes], num_clients: int = 4) -> None:
 # Rows --------------------------------------------------------------------------------------------------------------
 
 
+class _Load(NamedTuple):
+    """A way to ask, and what is published of it."""
+
+    name: str
+    is_packed: bool
+    num_clients: int
+    rate: float | None
+    """How often each client asks, per second; None: again as soon as it is answered."""
+    percent: int | None
+    """The percentile of the delay that is published; None: decisions a second."""
+    bound: float
+
+    def measured(self, port: int, requests: Sequence[bytes], seconds: float) -> float:
+        """Returns the published number."""
+        if self.rate is None:
+            load = closed_loop(port, requests, self.num_clients, seconds)
+        else:
+            load = open_loop(port, requests, self.num_clients, self.rate, seconds)
+        return load.rate if self.percent is None else load.percentile_ms(self.percent)
+
+    @property
+    def goal(self) -> Goal:
+        """The bound on it."""
+        return Goal(of="value", relation=">=" if self.percent is None else "<=", bound=self.bound)
+
+
+_JSON_RATE = _Load("decisions a second, JSON, 16 clients", False, 16, None, None, 2_500)
+_LOADS = (
+    _JSON_RATE,
+    _Load("decisions a second, base64, 16 clients", True, 16, None, None, 5_000),
+    _Load("p50, JSON, one client", False, 1, None, 50, 2.0),
+    _Load("p99, JSON, 16 clients in a closed loop", False, 16, None, 99, 20.0),
+    _Load("p99, base64, 100 agents at 10/s each", True, 100, 10.0, 99, 10.0),
+    _Load("p99, JSON, 100 agents at 10/s each", False, 100, 10.0, 99, 10.0),
+)
+
+
 def _serving_rows(repetitions: int, seconds: float) -> list[Row]:
     path = "/select_action"
-    numbers, packed = as_json(path, "embedding"), as_base64(path, "embedding")
-    ours: dict[str, list[Load]] = {}
-    peers: dict[str, list[float]] = {script: [] for script in PEERS}
+    bodies = {False: as_json(path, "embedding"), True: as_base64(path, "embedding")}
+    found: dict[tuple[str, str], list[float]] = {}
     problems: dict[str, str] = {}
     for _ in range(repetitions):
-        with our_server() as port:
-            warmed(port, numbers)
-            for name, load in _loads(port, numbers, packed, seconds):
-                ours.setdefault(name, []).append(load)
-        for script in PEERS:
+        with _in_turns(problems) as ports:
+            for port in ports.values():
+                warmed(port, bodies[False])
+            for load in _LOADS:
+                for server, port in ports.items():
+                    value = load.measured(port, bodies[load.is_packed], seconds)
+                    found.setdefault((server, load.name), []).append(value)
+        for script in ("seed_one", "fastapi_model"):
             try:
                 with peer_server(script) as port:
-                    clients = 1 if script == "seed_one" else 16  # it serves one connection until that is closed
-                    warmed(port, numbers, clients)
-                    peers[script].append(closed_loop(port, numbers, clients, seconds).rate)
+                    # seed 1's serves one connection until that is closed
+                    load = _JSON_RATE._replace(num_clients=1) if script == "seed_one" else _JSON_RATE
+                    warmed(port, bodies[False], load.num_clients)
+                    value = load.measured(port, bodies[False], seconds)
+                    found.setdefault((PEERS[script][0], load.name), []).append(value)
             except PeerError as error:
-                problems[script] = str(error)
-    rates = [load.rate for load in ours["json"]]
-    rows = [
+                problems[PEERS[script][0]] = str(error)
+    peers = {load: [UNLOGGED, LOGGED] for load in _LOADS}
+    peers[_JSON_RATE] = [PEERS["seed_one"][0], PEERS["fastapi_model"][0], *peers[_JSON_RATE]]
+    return [
         make_row(
-            "decisions a second, JSON, 16 clients",
-            rates,
-            "1/s",
-            peer=title,
-            peer_values=peers[script],
-            goal=Goal(of="value", relation=">=", bound=2_500),
-            note=problems.get(script),
+            load.name,
+            found[_OURS, load.name],
+            "1/s" if load.percent is None else "ms",
+            peer=peer,
+            peer_values=found.get((peer, load.name), ()),
+            goal=load.goal,
+            note=problems.get(peer),
         )
-        for script, (title, _, _) in PEERS.items()
+        for load in _LOADS
+        for peer in peers[load]
     ]
-    rows.append(
-        make_row(
-            "decisions a second, base64, 16 clients",
-            [load.rate for load in ours["base64"]],
-            "1/s",
-            goal=Goal(of="value", relation=">=", bound=5_000),
-        )
-    )
-    for name, key, percent, bound in (
-        ("p50, JSON, one client", "one", 50, 2.0),
-        ("p99, JSON, 16 clients in a closed loop", "json", 99, 20.0),
-        ("p99, base64, 100 agents at 10/s each", "open", 99, 10.0),
-        ("p99, JSON, 100 agents at 10/s each", "open json", 99, 10.0),
-    ):
-        values = [load.percentile_ms(percent) for load in ours[key]]
-        rows.append(make_row(name, values, "ms", goal=Goal(of="value", relation="<=", bound=bound)))
-    return rows
 
 
-def _loads(port: int, numbers: Sequence[bytes], packed: Sequence[bytes], seconds: float) -> Iterator[tuple[str, Load]]:
-    yield "json", closed_loop(port, numbers, 16, seconds)
-    yield "base64", closed_loop(port, packed, 16, seconds)
-    yield "one", closed_loop(port, numbers, 1, seconds)
-    yield "open", open_loop(port, packed, 100, 10.0, seconds)
-    yield "open json", open_loop(port, numbers, 100, 10.0, seconds)
+@contextmanager
+def _in_turns(problems: dict[str, str]) -> Iterator[dict[str, int]]:
+    """Gives the ports of our server and of the bare ones, each idle while another is measured."""
+    with ExitStack() as stack:
+        ports = {_OURS: stack.enter_context(our_server())}
+        log = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=ROOT / ".bench"))) / "log.db"
+        for peer, arguments in ((UNLOGGED, ()), (LOGGED, (str(log),))):
+            try:
+                ports[peer] = stack.enter_context(peer_server("bare_asgi", *arguments))
+            except PeerError as error:
+                problems[peer] = str(error)
+        yield ports
 
 
 def _learning_rows(repetitions: int, seconds: float) -> list[Row]:

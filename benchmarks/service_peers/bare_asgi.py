@@ -1,14 +1,19 @@
-"""The least that serves seed 1's network over HTTP: uvicorn with its C parts, msgspec, numpy; no framework, no log.
+"""The least that serves seed 1's network over HTTP: uvicorn with its C parts, msgspec, numpy; no framework, no checks.
 
-What it reaches on a machine is about what any server of this design can there. Prints the port that it listens on.
+What it reaches on a machine is about what is there for a server in Python. With the path of a database as its argument,
+each choice is in SQLite, with an fsync, before it is answered; those that come during a commit share the next one.
+Prints the port that it listens on.
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import socket
+import sqlite3
 import sys
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -19,6 +24,11 @@ from numpy.typing import NDArray
 MUTATIONS = ["try-catch-style", "context-reduction", "expansion", "constraint-addition", "task-decomposition"]
 _rng = np.random.default_rng(0)
 _SIZES = (1536, 256, 256, 128)
+_TABLE = "CREATE TABLE decisions (id INTEGER PRIMARY KEY, action INTEGER, propensity REAL, vector BLOB)"
+
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+Written = tuple[int, float, bytes]
 
 
 def _tower(num_outputs: int) -> list[NDArray[np.float32]]:
@@ -45,8 +55,53 @@ class Selected(msgspec.Struct):
     value: float
 
 
+class Log:
+    """Writes in a thread of its own; without a path it writes nothing."""
+
+    def __init__(self, path: str | None) -> None:
+        self._waiting: list[tuple[Written, asyncio.Future[None]]] = []
+        self._is_writing = False
+        self._thread = ThreadPoolExecutor(1)
+        self._connection: sqlite3.Connection | None = None
+        if path is not None:
+            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            for statement in ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", _TABLE):
+                self._connection.execute(statement)
+
+    async def keep(self, row: Written) -> None:
+        """Returns when ``row`` is on the disk."""
+        if self._connection is None:
+            return
+        done = asyncio.get_running_loop().create_future()
+        self._waiting.append((row, done))
+        if not self._is_writing:
+            self._is_writing = True
+            asyncio.get_running_loop().call_soon(self._write)
+        await done
+
+    def _write(self) -> None:
+        batch, self._waiting = self._waiting, []
+        self._is_writing = bool(batch)
+        if batch:
+            written = asyncio.get_running_loop().run_in_executor(self._thread, self._commit, [row for row, _ in batch])
+            written.add_done_callback(lambda future: self._tell(batch, future))
+
+    def _commit(self, rows: list[Written]) -> None:
+        assert self._connection is not None
+        marks = ", ".join(["(?, ?, ?)"] * len(rows))
+        statement = f"INSERT INTO decisions (action, propensity, vector) VALUES {marks}"
+        self._connection.execute(statement, list(itertools.chain.from_iterable(rows)))
+
+    def _tell(self, batch: list[tuple[Written, asyncio.Future[None]]], written: asyncio.Future[None]) -> None:
+        written.result()
+        self._write()
+        for _, done in batch:
+            done.set_result(None)
+
+
 _decoder = msgspec.json.Decoder(Selection)
 _encoder = msgspec.json.Encoder()
+_log = Log(sys.argv[1] if len(sys.argv) > 1 else None)
 
 
 def _outputs(state: NDArray[np.float32], tower: list[NDArray[np.float32]]) -> NDArray[np.float32]:
@@ -55,21 +110,19 @@ def _outputs(state: NDArray[np.float32], tower: list[NDArray[np.float32]]) -> ND
     return state @ tower[-1]
 
 
-def _select(given: bytes) -> bytes:
+async def _select(given: bytes) -> bytes:
     embedding = _decoder.decode(given).embedding
     state = np.frombuffer(embedding, "<f4") if isinstance(embedding, bytes) else np.array(embedding, np.float32)
     scores = _outputs(state, _POLICY)
     chances = np.exp(scores - scores.max())
     chances /= chances.sum()
     action = min(int(np.searchsorted(np.cumsum(chances), _rng.random())), len(MUTATIONS) - 1)
-    return _encoder.encode(
-        Selected(action, MUTATIONS[action], float(np.log(chances[action])), float(_outputs(state, _VALUE)[0]))
-    )
+    value = float(_outputs(state, _VALUE)[0])
+    await _log.keep((action, float(chances[action]), state.tobytes()))
+    return _encoder.encode(Selected(action, MUTATIONS[action], float(np.log(chances[action])), value))
 
 
-async def app(
-    scope: dict[str, Any], receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
-) -> None:
+async def app(scope: dict[str, Any], receive: Receive, send: Send) -> None:
     """Answers every request as ``POST /select_action``."""
     parts = []
     more = True
@@ -77,7 +130,7 @@ async def app(
         message = await receive()
         parts.append(message.get("body", b""))
         more = message.get("more_body", False)
-    body = _select(b"".join(parts))
+    body = await _select(b"".join(parts))
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
