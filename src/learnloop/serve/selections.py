@@ -1,7 +1,7 @@
 """Requests for a choice that come together go through the network together: its weights are read once for all.
 
-So a choice waits for others as long as they come; longer while a commit is under way, for which it would wait anyway,
-to be written.
+So a choice waits for others as long as they come, and for a moment more while a commit is under way: to be written, it
+would have to wait for its end anyway.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ Floats = NDArray[np.float32]
 
 QUIET_TURNS = 2
 """After so many turns of the event loop in which nothing came, what came is chosen for."""
-QUIET_TURNS_OF_COMMIT = 3
-"""The same, while a commit is under way."""
+COMMIT_SECONDS = 0.001
+"""How long a choice waits first where a commit is under way. Meanwhile the loop rests, which leaves the interpreter to
+the thread that commits: looking again in each turn held up both."""
 
 
 class _Asked(NamedTuple):
@@ -78,10 +79,10 @@ class Selections:
 
     async def _gathered(self) -> None:
         """Returns when nothing more seems to come, or as many came as go through the network at once."""
+        if self._log.is_busy:
+            await asyncio.sleep(COMMIT_SECONDS)
         num_quiet = 0
-        while len(self._asked) < MAX_BATCH:
-            if num_quiet >= (QUIET_TURNS_OF_COMMIT if self._log.is_busy else QUIET_TURNS):
-                return
+        while num_quiet < QUIET_TURNS and len(self._asked) < MAX_BATCH:
             number = len(self._asked)
             await asyncio.sleep(0)
             num_quiet = num_quiet + 1 if len(self._asked) == number else 0
