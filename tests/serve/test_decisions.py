@@ -254,7 +254,7 @@ def test_what_others_would_have_earned(server: Running) -> None:
     assert uniform["estimate"]["value"] == pytest.approx(found.json()["logged_mean"], abs=0.3)
     assert fixed["estimate"]["value"] == pytest.approx(1.0, abs=0.35)
     path, targets = "/v1/agents/default/policies/front/evaluate", '{"targets": ["uniform"], '
-    for more, number in (('"newest": 10}', 10), ('"held_out_share": 0.9}', None)):  # as versions were not trained on
+    for more, number in (('"newest": 10}', 10), ('"held_out_share": 0.5}', None)):  # as versions were not trained on
         narrowed = server.ask("POST", path, targets + more)
         assert narrowed.status == 200, narrowed.body
         assert narrowed.json()["num_decisions"] < found.json()["num_decisions"]
