@@ -4,7 +4,7 @@ A decision is ``POST /select_action`` of seed 1 with an embedding of 1536 number
 the network 1536-256-256-128-5 and its value network; ours is in the log, with an fsync, before it is answered. The
 clients run in one thread of this process, on the same cores. Peers: seed 1's server rebuilt from its description, and
 FastAPI with a pydantic model; neither logs anything. And, measured in turns with ours, the least that can serve the
-network from Python (no framework, no checks), without a log and with one as durable as ours: what the machine allows.
+network from Python (no framework, no checks), without a log and with one as durable as ours: a reference.
 """
 
 from __future__ import annotations
@@ -134,80 +134,83 @@ def warmed(port: int, requests: Sequence[bytes], num_clients: int = 4) -> None:
 # Rows --------------------------------------------------------------------------------------------------------------
 
 
-class _Load(NamedTuple):
-    """A way to ask, and what is published of it."""
+class _Asking(NamedTuple):
+    """How decisions are asked for."""
+
+    is_packed: bool
+    """As base64; else as JSON."""
+    num_clients: int
+    rate: float | None = None
+    """How often each client asks, per second; None: again as soon as it is answered."""
+
+    def run(self, port: int, requests: Sequence[bytes], seconds: float) -> Load:
+        """Returns what the server at ``port`` did."""
+        if self.rate is None:
+            return closed_loop(port, requests, self.num_clients, seconds)
+        return open_loop(port, requests, self.num_clients, self.rate, seconds)
+
+
+class _Figure(NamedTuple):
+    """What is published of it."""
 
     name: str
-    is_packed: bool
-    num_clients: int
-    rate: float | None
-    """How often each client asks, per second; None: again as soon as it is answered."""
-    percent: int | None
-    """The percentile of the delay that is published; None: decisions a second."""
+    asking: _Asking
     bound: float
+    percent: int | None = None
+    """The percentile of the delay, in ms; None: decisions a second."""
 
-    def measured(self, port: int, requests: Sequence[bytes], seconds: float) -> float:
-        """Returns the published number."""
-        if self.rate is None:
-            load = closed_loop(port, requests, self.num_clients, seconds)
-        else:
-            load = open_loop(port, requests, self.num_clients, self.rate, seconds)
-        return load.rate if self.percent is None else load.percentile_ms(self.percent)
+    def of(self, loads: Sequence[Load]) -> list[float]:
+        """Returns the figure of each load."""
+        return [load.rate if self.percent is None else load.percentile_ms(self.percent) for load in loads]
 
-    @property
-    def goal(self) -> Goal:
-        """The bound on it."""
-        return Goal(of="value", relation=">=" if self.percent is None else "<=", bound=self.bound)
+    def row(self, ours: Sequence[Load], peer: str, theirs: Sequence[Load], problem: str | None) -> Row:
+        """Returns our figure beside that of a peer."""
+        unit = "1/s" if self.percent is None else "ms"
+        goal = Goal(of="value", relation=">=" if self.percent is None else "<=", bound=self.bound)
+        return make_row(self.name, self.of(ours), unit, peer=peer, peer_values=self.of(theirs), goal=goal, note=problem)
 
 
-_JSON_RATE = _Load("decisions a second, JSON, 16 clients", False, 16, None, None, 2_500)
-_LOADS = (
-    _JSON_RATE,
-    _Load("decisions a second, base64, 16 clients", True, 16, None, None, 5_000),
-    _Load("p50, JSON, one client", False, 1, None, 50, 2.0),
-    _Load("p99, JSON, 16 clients in a closed loop", False, 16, None, 99, 20.0),
-    _Load("p99, base64, 100 agents at 10/s each", True, 100, 10.0, 99, 10.0),
-    _Load("p99, JSON, 100 agents at 10/s each", False, 100, 10.0, 99, 10.0),
+_JSON = _Asking(is_packed=False, num_clients=16)
+_BASE64 = _Asking(is_packed=True, num_clients=16)
+_ALONE = _Asking(is_packed=False, num_clients=1)
+_AGENTS = _Asking(is_packed=False, num_clients=100, rate=10.0)
+_FIGURES = (
+    _Figure("decisions a second, JSON, 16 clients", _JSON, 2_500),
+    _Figure("decisions a second, base64, 16 clients", _BASE64, 5_000),
+    _Figure("p50, JSON, one client", _ALONE, 2.0, percent=50),
+    _Figure("p99, JSON, 16 clients in a closed loop", _JSON, 20.0, percent=99),
+    _Figure("p99, base64, 100 agents at 10/s each", _AGENTS._replace(is_packed=True), 10.0, percent=99),
+    _Figure("p99, JSON, 100 agents at 10/s each", _AGENTS, 10.0, percent=99),
 )
 
 
 def _serving_rows(repetitions: int, seconds: float) -> list[Row]:
     path = "/select_action"
     bodies = {False: as_json(path, "embedding"), True: as_base64(path, "embedding")}
-    found: dict[tuple[str, str], list[float]] = {}
+    found: dict[tuple[str, _Asking], list[Load]] = {}
     problems: dict[str, str] = {}
     for _ in range(repetitions):
         with _in_turns(problems) as ports:
             for port in ports.values():
                 warmed(port, bodies[False])
-            for load in _LOADS:
+            for asking in dict.fromkeys(figure.asking for figure in _FIGURES):
                 for server, port in ports.items():
-                    value = load.measured(port, bodies[load.is_packed], seconds)
-                    found.setdefault((server, load.name), []).append(value)
-        for script in ("seed_one", "fastapi_model"):
+                    load = asking.run(port, bodies[asking.is_packed], seconds)
+                    found.setdefault((server, asking), []).append(load)
+        # Seed 1's server serves one connection until that is closed.
+        for script, asking in (("seed_one", _ALONE), ("fastapi_model", _JSON)):
+            peer = PEERS[script][0]
             try:
                 with peer_server(script) as port:
-                    # seed 1's serves one connection until that is closed
-                    load = _JSON_RATE._replace(num_clients=1) if script == "seed_one" else _JSON_RATE
-                    warmed(port, bodies[False], load.num_clients)
-                    value = load.measured(port, bodies[False], seconds)
-                    found.setdefault((PEERS[script][0], load.name), []).append(value)
+                    warmed(port, bodies[False], asking.num_clients)
+                    found.setdefault((peer, _JSON), []).append(asking.run(port, bodies[False], seconds))
             except PeerError as error:
-                problems[PEERS[script][0]] = str(error)
-    peers = {load: [UNLOGGED, LOGGED] for load in _LOADS}
-    peers[_JSON_RATE] = [PEERS["seed_one"][0], PEERS["fastapi_model"][0], *peers[_JSON_RATE]]
+                problems[peer] = str(error)
+    others = [PEERS[script][0] for script in ("seed_one", "fastapi_model")]
     return [
-        make_row(
-            load.name,
-            found[_OURS, load.name],
-            "1/s" if load.percent is None else "ms",
-            peer=peer,
-            peer_values=found.get((peer, load.name), ()),
-            goal=load.goal,
-            note=problems.get(peer),
-        )
-        for load in _LOADS
-        for peer in peers[load]
+        figure.row(found[_OURS, figure.asking], peer, found.get((peer, figure.asking), ()), problems.get(peer))
+        for figure in _FIGURES
+        for peer in [*(others if figure is _FIGURES[0] else ()), UNLOGGED, LOGGED]
     ]
 
 

@@ -1,7 +1,7 @@
 """The least that serves seed 1's network over HTTP: uvicorn with its C parts, msgspec, numpy; no framework, no checks.
 
-What it reaches on a machine is about what is there for a server in Python. With the path of a database as its argument,
-each choice is in SQLite, with an fsync, before it is answered; those that come during a commit share the next one.
+A reference for what a machine allows. With the path of a database as its argument, each choice is in SQLite, with an
+fsync, before it is answered; those that come during a commit share the next one.
 Prints the port that it listens on.
 """
 
@@ -56,22 +56,18 @@ class Selected(msgspec.Struct):
 
 
 class Log:
-    """Writes in a thread of its own; without a path it writes nothing."""
+    """Writes in a thread of its own."""
 
-    def __init__(self, path: str | None) -> None:
+    def __init__(self, path: str) -> None:
         self._waiting: list[tuple[Written, asyncio.Future[None]]] = []
         self._is_writing = False
         self._thread = ThreadPoolExecutor(1)
-        self._connection: sqlite3.Connection | None = None
-        if path is not None:
-            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            for statement in ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", _TABLE):
-                self._connection.execute(statement)
+        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        for statement in ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", _TABLE):
+            self._connection.execute(statement)
 
     async def keep(self, row: Written) -> None:
         """Returns when ``row`` is on the disk."""
-        if self._connection is None:
-            return
         done = asyncio.get_running_loop().create_future()
         self._waiting.append((row, done))
         if not self._is_writing:
@@ -87,7 +83,6 @@ class Log:
             written.add_done_callback(lambda future: self._tell(batch, future))
 
     def _commit(self, rows: list[Written]) -> None:
-        assert self._connection is not None
         marks = ", ".join(["(?, ?, ?)"] * len(rows))
         statement = f"INSERT INTO decisions (action, propensity, vector) VALUES {marks}"
         self._connection.execute(statement, list(itertools.chain.from_iterable(rows)))
@@ -101,7 +96,7 @@ class Log:
 
 _decoder = msgspec.json.Decoder(Selection)
 _encoder = msgspec.json.Encoder()
-_log = Log(sys.argv[1] if len(sys.argv) > 1 else None)
+_log = Log(sys.argv[1]) if len(sys.argv) > 1 else None
 
 
 def _outputs(state: NDArray[np.float32], tower: list[NDArray[np.float32]]) -> NDArray[np.float32]:
@@ -118,7 +113,8 @@ async def _select(given: bytes) -> bytes:
     chances /= chances.sum()
     action = min(int(np.searchsorted(np.cumsum(chances), _rng.random())), len(MUTATIONS) - 1)
     value = float(_outputs(state, _VALUE)[0])
-    await _log.keep((action, float(chances[action]), state.tobytes()))
+    if _log is not None:
+        await _log.keep((action, float(chances[action]), state.tobytes()))
     return _encoder.encode(Selected(action, MUTATIONS[action], float(np.log(chances[action])), value))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from learnloop.sandbox import Sandbox
-from tests.sandbox.running import left_processes, note_processes, traces
+from tests.sandbox.running import left_files, left_processes, note_processes, traces
 
 
 @pytest.fixture(scope="session")
@@ -37,8 +37,3 @@ def nothing_is_left() -> Iterator[None]:
     extra = set(os.listdir("/proc/self/fd")) - descriptors
     assert len(extra) <= 2, "the listing itself, and the pipe of the caretaker, which stays"
     assert set(left_processes()) <= {"sh"}, "the caretaker"
-
-
-def left_files(temporary: set[str]) -> list[str]:
-    """Returns the temporary files of ours that are not among those of before."""
-    return [name for name in set(os.listdir("/tmp")) - temporary if name.startswith("learnloop")]

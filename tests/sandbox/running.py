@@ -45,6 +45,11 @@ def left_processes() -> list[str]:
     return [each.info["name"] for each in psutil.process_iter(["pid", "name"]) if each in children]
 
 
+def left_files(before: set[str]) -> list[str]:
+    """Returns the temporary files of ours that are not among the names of ``before``."""
+    return [name for name in set(os.listdir("/tmp")) - before if name.startswith("learnloop")]
+
+
 def traces() -> list[str]:
     """Returns the processes and control groups that sandboxes of this process left."""
     names = ("bwrap", "setpriv", "python", "python3")
