@@ -87,11 +87,11 @@ def torch_loss(algorithm: PPO, batch: Batch, outputs: torch.Tensor, clip_vf: flo
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_loss_and_its_gradient_are_those_of_the_paper(name: str, clip_vf: float | None, weighted: bool) -> None:
     """F0.1, F0.2: a real gradient of the real loss, for each kind of action."""
-    algorithm = make(ACTIONS[name], ent_coef=0.03, clip_range_vf=clip_vf)
+    algorithm = make(ACTIONS[name], ent_coef=0.03, clip_range_vf=clip_vf, n_steps=17, batch_size=33)
     batch = random_batch(algorithm, 33)
     if weighted:
         batch = batch._replace(weights=np.linspace(0.1, 1, 33, dtype=F))
-    gradient, loss, _ = algorithm._loss(algorithm._prepare(batch, 0.2), clip_vf)
+    gradient, loss, _ = algorithm._loss(next(algorithm._minibatches(batch, 0.2)), clip_vf)
     outputs = torch.tensor(algorithm.network.predict(batch.observations), requires_grad=True)
     expected = torch_loss(algorithm, batch, outputs, clip_vf)
     expected.backward()  # type: ignore[no-untyped-call]
@@ -139,6 +139,28 @@ def test_each_epoch_goes_through_each_transition_once(limit: int, monkeypatch: p
     assert [part.size for part in parts] == [64, 65]  # one transition alone has no spread to be normalised by
     joined = np.concatenate([part.observations for part in parts])
     np.testing.assert_array_equal(np.sort(joined, axis=0), np.sort(batch.observations, axis=0))
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 20])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_each_minibatch_is_normalised_by_itself(weighted: bool, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Huang et al. 2022, detail 7, recomputed in float64, for a last minibatch that is longer than the others."""
+    algorithm = make(n_steps=43, num_lanes=3, batch_size=16)
+    weights = np.linspace(0.1, 1, 129, dtype=F) if weighted else None
+    batch = random_batch(algorithm, 129)._replace(weights=weights)
+    monkeypatch.setattr("learnloop.algorithms.ppo.SHUFFLED_BYTES", limit)
+    minibatches = list(algorithm._minibatches(batch, 0.2))
+    assert [each.batch.size for each in minibatches] == [16] * 7 + [17]
+    for part, _, terms in minibatches:
+        wide = part.advantages.astype(np.float64)
+        expected = (wide - wide.mean()) / wide.std(ddof=1)
+        if part.weights is not None:
+            expected *= part.weights
+        np.testing.assert_allclose(terms.advantages, expected, rtol=1e-4, atol=1e-6)
+        bounds = np.where(expected > 0, 1.2, 0.8)
+        np.testing.assert_array_equal(terms.signs, np.sign(expected))
+        np.testing.assert_allclose(terms.signed_bounds, bounds * np.sign(expected), rtol=1e-6)
+        np.testing.assert_allclose(terms.bounded, bounds * expected, rtol=1e-4, atol=1e-6)
 
 
 def test_a_large_move_ends_the_update_early() -> None:

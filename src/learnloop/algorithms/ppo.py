@@ -54,11 +54,9 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True, forbid_unknown_fields
             raise UsageError("batch_size is 1 and normalize_advantage is True: one advantage cannot be normalised")
 
 
-class _Minibatch(NamedTuple):
-    """Transitions of one gradient step; arrays have the shape ``(batch,)``."""
+class _Terms(NamedTuple):
+    """What losses need of transitions and no gradient step changes; arrays have the shape ``(batch,)``."""
 
-    batch: Batch
-    clip_range: float
     advantages: Floats
     """Normalised and weighted."""
     signs: Floats
@@ -67,6 +65,18 @@ class _Minibatch(NamedTuple):
     """The side of the clip range at which the ratio stops to gain, times the sign."""
     bounded: Floats
     """What the surrogate is there: the advantage times the bound."""
+
+    def rows(self, rows: slice) -> _Terms:
+        """Returns those of some of the transitions."""
+        return _Terms(self.advantages[rows], self.signs[rows], self.signed_bounds[rows], self.bounded[rows])
+
+
+class _Minibatch(NamedTuple):
+    """Transitions of one gradient step."""
+
+    batch: Batch
+    clip_range: float
+    terms: _Terms
 
 
 class PPO(OnPolicyAlgorithm):
@@ -106,7 +116,8 @@ class PPO(OnPolicyAlgorithm):
         size = self.config.batch_size
         if batch.size <= size:
             if self._whole is None or self._whole.batch is not batch:
-                self._whole = self._prepare(batch, clip_range)
+                terms = self._terms(batch.advantages, batch.weights, clip_range, [0])
+                self._whole = _Minibatch(batch, clip_range, terms)
             yield self._whole
             return
         order = self._rng.permutation(batch.size)
@@ -115,37 +126,39 @@ class PPO(OnPolicyAlgorithm):
             starts.pop()
         is_wide = batch.observations.nbytes > SHUFFLED_BYTES
         shuffled = batch if is_wide else batch.rows(order)
+        weights = None if batch.weights is None else batch.weights[order]
+        terms = self._terms(batch.advantages[order], weights, clip_range, starts)
         for start, end in zip(starts, [*starts[1:], batch.size], strict=True):
+            rows = slice(start, end)
             # What is gathered in its turn comes into the cache with it.
-            part = batch.rows(order[start:end]) if is_wide else shuffled.rows(slice(start, end))
-            yield self._prepare(part, clip_range)
+            part = batch.rows(order[rows]) if is_wide else shuffled.rows(rows)
+            yield _Minibatch(part, clip_range, terms.rows(rows))
 
-    def _prepare(self, batch: Batch, clip_range: float) -> _Minibatch:
-        """Returns ``batch`` with what its loss needs and no gradient step changes."""
-        advantages = batch.advantages
-        if self.config.normalize_advantage and batch.size > 1:
-            advantages = _normalised(advantages)
-        if batch.weights is not None:
-            advantages = advantages * batch.weights
+    def _terms(self, advantages: Floats, weights: Floats | None, clip_range: float, starts: list[int]) -> _Terms:
+        """Returns the terms of all minibatches of an epoch, which begin at ``starts``."""
+        if self.config.normalize_advantage and len(advantages) > 1:
+            advantages = _normalised(advantages, starts)
+        if weights is not None:
+            advantages = advantages * weights
         gains = advantages > 0
         bounds = np.where(gains, np.float32(1 + clip_range), np.float32(1 - clip_range))
         signs = np.where(gains, np.float32(1), np.float32(-1))
-        return _Minibatch(batch, clip_range, advantages, signs, signs * bounds, advantages * bounds)
+        return _Terms(advantages, signs, signs * bounds, advantages * bounds)
 
     def _loss(self, minibatch: _Minibatch, clip_range_vf: float | None) -> tuple[Floats, float, float]:
         """Returns the gradient of the loss with respect to the outputs, the loss, and how far the policy moved.
 
         Equation 9: the clipped surrogate of equation 7, the squared error of the value, and the entropy.
         """
-        config, batch, size = self.config, minibatch.batch, minibatch.batch.size
+        config, batch, terms, size = self.config, minibatch.batch, minibatch.terms, minibatch.batch.size
         outputs, evaluation = self._evaluate(batch)
         log_ratios = evaluation.log_probs - batch.log_probs
         ratios = np.exp(log_ratios)
         # The smaller of r A and clip(r) A: the ratio counts unless it has left the range on the side where it gains.
-        counts = np.less_equal(minibatch.signs * ratios, minibatch.signed_bounds).astype(np.float32)
-        pull = minibatch.advantages * ratios
+        counts = np.less_equal(terms.signs * ratios, terms.signed_bounds).astype(np.float32)
+        pull = terms.advantages * ratios
         pull *= counts
-        surrogate = float(pull.sum()) + float(minibatch.bounded.sum()) - float(minibatch.bounded @ counts)
+        surrogate = float(pull.sum()) + float(terms.bounded.sum()) - float(terms.bounded @ counts)
         pull *= np.float32(-1 / size)
         gradient = np.empty_like(outputs)
         gradient[:, :-1] = evaluation.gradient(pull, -config.ent_coef / size)
@@ -181,10 +194,22 @@ class PPO(OnPolicyAlgorithm):
         self.metrics.add("train/loss", loss)
 
 
-def _normalised(advantages: Floats) -> Floats:
-    """Returns ``advantages`` with mean 0 and sample standard deviation 1, shape ``(batch,)``."""
-    size = len(advantages)
-    centred: Floats = advantages - advantages.sum() / np.float32(size)
-    deviation = math.sqrt(float(centred @ centred) / (size - 1))
-    centred *= np.float32(1 / (deviation + 1e-8))
+def _normalised(advantages: Floats, starts: list[int]) -> Floats:
+    """Returns ``advantages`` with mean 0 and sample standard deviation 1 in each minibatch, shape ``(batch,)``.
+
+    Minibatches begin at ``starts``; all but the last are of one size.
+    """
+    last = starts[-1]
+    parts = [advantages[None, last:]]
+    if last:
+        parts.insert(0, advantages[:last].reshape(len(starts) - 1, -1))
+    return np.concatenate([_standardised(part).ravel() for part in parts])
+
+
+def _standardised(rows: Floats) -> Floats:
+    """Returns ``rows``, each with mean 0 and sample standard deviation 1."""
+    size = rows.shape[1]
+    centred: Floats = rows - rows.sum(axis=1, keepdims=True) / np.float32(size)
+    deviations = np.sqrt(np.vecdot(centred, centred) / np.float32(size - 1))
+    centred /= (deviations + np.float32(1e-8))[:, None]
     return centred
