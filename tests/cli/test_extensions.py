@@ -28,6 +28,7 @@ def plugins(monkeypatch: pytest.MonkeyPatch) -> None:
         EntryPoint("length", "builtins:len", "learnloop.rewards"),
         EntryPoint("e", "math:e", "learnloop.rewards"),
         EntryPoint("tau", "math:tau", "learnloop.encoders"),
+        EntryPoint("phi", "math:inf", "learnloop.networks"),
     ]
     monkeypatch.setattr(
         importlib.metadata, "entry_points", lambda group: [each for each in found if each.group == group]
@@ -53,6 +54,7 @@ def test_what_cannot_be_used_is_named_and_the_rest_listed(plugins: None, capsys:
     assert "subclass of gymnasium.Env" in errors["pi"]
     assert "a callable is needed" in errors["e"]
     assert "size and encode" in errors["tau"]
+    assert "a function of (input_size, output_size)" in errors["phi"]
 
 
 def test_the_table(plugins: None, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,6 +76,8 @@ def test_the_table(plugins: None, capsys: pytest.CaptureFixture[str]) -> None:
         (["--env", "pi"], "subclass of gymnasium.Env", 2),
         (["--env", "goal-task", "--set", "text_encoder=tao"], "did you mean 'tau'", 3),
         (["--env", "cartpole", "--set", "text_encoder=hashed"], "shows no text", 2),
+        (["--env", "cartpole", "--network", "fhi"], "did you mean 'phi'", 3),
+        (["--env", "cartpole", "--network", "phi", "--set", "network=phi"], "say the same", 2),
     ],
 )
 def test_asked_for(

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 import learnloop as ll
+from learnloop.algorithms.onnx_export import onnx_bytes
 from learnloop.core.errors import ExtensionError, NotFoundError, UsageError
 from learnloop.core.extensions import POINTS
 from learnloop.envs import make_stream
@@ -65,6 +66,24 @@ class Initials:
 
     def encode(self, texts):
         return np.array([[text[:1] == letter for letter in "lrud"] for text in texts], dtype=np.float32)
+
+
+def residual(input_size, output_size):
+    """A layer around which the input goes."""
+    import torch
+
+    torch.set_num_threads(1)
+
+    class Residual(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torch.nn.Linear(input_size, input_size)
+            self.outer = torch.nn.Linear(input_size, output_size)
+
+        def forward(self, inputs):
+            return self.outer(inputs + torch.tanh(self.inner(inputs)))
+
+    return Residual()
 '''
 ENTRY_POINTS = """
 [learnloop.algorithms]
@@ -73,6 +92,8 @@ kind = third_party:Kind
 side = third_party:Side
 [learnloop.encoders]
 initials = third_party:Initials
+[learnloop.networks]
+residual = third_party:residual
 """
 FAST = {"n_envs": 4, "eval_episodes": 10}
 
@@ -133,6 +154,64 @@ def test_a_policy_is_served_without_the_package(package: Path, tmp_path: Path) -
     run = ll.train("kind", env="side", steps=2_000, options=options, home=tmp_path)
     found = served(package, run, 1)
     assert found.stdout == "kind 1", found.stderr
+
+
+SEEN = {**FAST, "env_kwargs": {"as_text": False}, "network": "residual"}
+
+
+def test_a_network_of_a_package(package: Path, tmp_path: Path) -> None:
+    """Seeds in processes of their own; the same seeds end the same; the policy is served where the package is."""
+    options = {**SEEN, "learning_rate": 0.01}
+    runs = [ll.train("kind", env="side", steps=2_000, seeds=2, options=options, home=tmp_path) for _ in range(2)]
+    assert runs[0].evaluate(20).means == [1.0, 1.0]
+    hashes = [[result.parameter_hash for result in run.record.results] for run in runs]
+    assert hashes[0] == hashes[1]
+    assert len(set(hashes[0])) == 2
+    policy = ll.open_run(home=tmp_path).best.policy
+    assert [int(policy.act(side)) for side in range(4)] == [0, 1, 2, 3]
+    artifact = policy.to_artifact()
+    assert artifact.config["network"]["module"] == "residual"
+    assert "network.towers.tower_policy.outer.weight" in artifact.tensors
+    assert not any("value" in name for name in artifact.tensors)
+    found = served(package, runs[0], 1)
+    assert "no network is called 'residual'" in found.stderr
+    with pytest.raises(UsageError, match="'residual' is a torch module of another's"):
+        onnx_bytes(policy)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "options"),
+    [
+        ("ppo", "side", {"shared_trunk": True, "n_steps": 64, **SEEN}),
+        ("dqn", "side", {"duelling": True, "learning_starts": 50, **SEEN}),
+        ("sac", "Pendulum-v1", {"learning_starts": 50, "network": "residual"}),
+    ],
+)
+def test_a_network_in_each_family(
+    package: Path, algorithm: str, env: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    """It learns, and a run that is resumed ends as the uninterrupted one, bit for bit."""
+    whole = ll.train(algorithm, env=env, steps=512, options={**options, "checkpoint_interval": 256}, home=tmp_path)
+    assert whole.record.results[0].num_updates > 0
+    trainer_metrics = (whole.folder / "seed-0" / "metrics.jsonl").read_text().splitlines()
+    assert any("gradient_norm" in line for line in trainer_metrics)
+    record = json.loads((whole.folder / "run.json").read_text()) | {"status": "interrupted", "results": []}
+    (whole.folder / "run.json").write_text(json.dumps(record))
+    (whole.folder / "seed-0" / "result.json").unlink()
+    again = ll.resume(home=tmp_path)
+    assert again.record.results[0].parameter_hash == whole.record.results[0].parameter_hash
+
+
+def test_networks_that_do_not_fit(package: Path, tmp_path: Path) -> None:
+    for algorithm, options, error, message in [
+        ("ppo", {"network": "resdual"}, NotFoundError, "did you mean 'residual'"),
+        ("ppo", {"network": 3}, UsageError, "network is 3; the name of one is needed"),
+        ("ppo", {"network": "residual", "net_arch": [8]}, UsageError, "layers of its own; leave out 'net_arch'"),
+        ("dqn", {"network": "residual", "hidden_dim": 8}, UsageError, "leave out 'net_arch'"),
+        ("random", {"network": "residual"}, UsageError, "random has no network that 'residual' could stand in for"),
+    ]:
+        with pytest.raises(error, match=message):
+            ll.train(algorithm, env="CartPole-v1", steps=100, options=options, home=tmp_path)
 
 
 def test_a_package_that_changed_its_encoder(package: Path, tmp_path: Path) -> None:

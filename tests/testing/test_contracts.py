@@ -16,11 +16,13 @@ from learnloop.algorithms.building import ALGORITHMS, build_algorithm, configure
 from learnloop.algorithms.contextual import BanditTrainer, build_config
 from learnloop.algorithms.network_policy import NetworkPolicy
 from learnloop.algorithms.replay import PrioritisedReplay, ReplayBuffer
+from learnloop.core.extensions import POINTS
 from learnloop.core.protocols import Sample
 from learnloop.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete, Spaces
 from learnloop.envs.registry import REGISTERED, make_env, resolve_env
 from learnloop.nn.mlp import MLP, Head, MLPConfig
 from learnloop.nn.network import Network
+from learnloop.nn.network_builders import build_network
 from learnloop.nn.torch_mlp import on_device
 from learnloop.nn.torch_network import TorchNetwork
 from learnloop.testing.contracts import (
@@ -219,6 +221,16 @@ class TestTorchNetwork(NetworkContract):
             for each in module.parameters():
                 each.copy_(0.5 * torch.randn(each.shape, generator=generator))
         return TorchNetwork(module, input_size=4, output_size=2)
+
+
+class TestNamedNetwork(NetworkContract):
+    def make(self, seed: int) -> Network:
+        def build(*sizes: int) -> torch.nn.Module:
+            return torch.nn.Sequential(torch.nn.Linear(sizes[0], 6), torch.nn.Tanh(), torch.nn.Linear(6, sizes[1]))
+
+        POINTS["network"]._registered["small"] = build
+        heads = (POLICY, Head(name="log_std", size=3, constant=True, initial=0.5), VALUE)
+        return build_network("small", MLPConfig(input_size=4, heads=heads, shared=False), seed=seed)
 
 
 class TestDeviceMLP(OurMLP):

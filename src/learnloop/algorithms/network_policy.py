@@ -1,8 +1,9 @@
-"""Policies that a network computes: frozen, greedy unless asked to sample, served with numpy alone."""
+"""Policies that a network computes: frozen, greedy unless asked to sample; those over an MLP need numpy alone."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -11,7 +12,8 @@ from numpy.typing import NDArray
 
 from learnloop.algorithms.duelling import duelling_values
 from learnloop.algorithms.policy_heads import DistributionHead, Head, SquashedHead, UniformHead, ValuesHead
-from learnloop.core.errors import CorruptError, DivergedError, UsageError
+from learnloop.algorithms.states import part_of, prefixed
+from learnloop.core.errors import CorruptError, DivergedError, MissingExtraError, UsageError
 from learnloop.core.protocols import PolicyArtifact
 from learnloop.core.seeding import generator
 from learnloop.core.spaces import Box, Discrete, Spaces
@@ -20,10 +22,13 @@ from learnloop.nn.action_codec import ActionCodec
 from learnloop.nn.distributions import make_distribution
 from learnloop.nn.mlp import MLP, MLPConfig
 from learnloop.nn.network import Network
+from learnloop.nn.network_builders import BuiltByName, restore_network
 from learnloop.nn.normalisation import Normaliser
 from learnloop.nn.observation_encoder import ObservationEncoder
 
 TAG = "network"
+MODULES = "network."
+"""Tensors of modules that a builder made have names that begin so."""
 _DIVERGED = "the policy's network computes numbers that are not finite; load an earlier version"
 
 Floats = NDArray[np.float32]
@@ -153,22 +158,16 @@ class NetworkPolicy:
         """Returns all that is needed to build it again.
 
         Raises:
-            UsageError: its network is a torch module of one's own, which numpy cannot serve.
+            UsageError: its network is a torch module that no name stands for, so that nobody could build it again.
         """
-        if self._network is not None and not isinstance(self._network, MLP):
-            raise UsageError(
-                f"a policy over a {type(self._network).__name__} cannot be stored: it is served with numpy alone. "
-                "Train it with net_arch, or keep the module yourself"
-            )
+        network = self._network
+        tensors = {} if network is None else _tensors_of(network)
         config = _Config(
             learned_by=self.learned_by,
             spaces=self.spaces,
             outputs=self.outputs,
-            network=None if self._network is None else msgspec.to_builtins(self._network.config),
+            network=None if network is None else dict(network.to_config()),
         )
-        tensors: dict[str, NDArray[Any]] = {}
-        if self._network is not None:
-            tensors["parameters"] = self._network.parameters.copy()
         if self._normaliser is not None:
             tensors |= {f"normaliser.{name}": value for name, value in self._normaliser.state().items()}
         return PolicyArtifact(TAG, msgspec.to_builtins(config), tensors)
@@ -179,19 +178,20 @@ class NetworkPolicy:
 
         Raises:
             CorruptError: the config or the parameters are not those of such a policy.
+            NotFoundError, ExtensionError: its network's builder is not here, or does not build what it did.
+            MissingExtraError: its network needs torch.
         """
         try:
             config = msgspec.convert(artifact.config, _Config)
-            network = None
-            if config.network is not None:
-                parameters = artifact.tensors.get("parameters")
-                network = MLP.from_config(msgspec.convert(config.network, MLPConfig), parameters)
+            network = None if config.network is None else _stored_network(config.network, artifact.tensors)
             normaliser = Normaliser.from_tensors(artifact.tensors, "normaliser.")
             policy = cls(
                 config.spaces, network, outputs=config.outputs, learned_by=config.learned_by, normaliser=normaliser
             )
             policy._check_stored()
             return policy
+        except MissingExtraError:
+            raise
         except (msgspec.ValidationError, UsageError, MemoryError) as error:
             raise CorruptError(f"a stored {TAG} policy cannot be read: {error}") from error
 
@@ -207,6 +207,23 @@ class NetworkPolicy:
             raise UsageError("a parameter is not finite")
         if self._normaliser is not None:
             self._normaliser.check(size)
+
+
+def _tensors_of(network: Network) -> dict[str, NDArray[Any]]:
+    if isinstance(network, BuiltByName):
+        return prefixed(MODULES, network.state())
+    if isinstance(network, MLP):
+        return {"parameters": network.parameters.copy()}
+    raise UsageError(
+        f"a policy over a {type(network).__name__} cannot be stored: nobody could build the module again. Register "
+        "what builds it, ll.register('network', name, builder), and train with network=name"
+    )
+
+
+def _stored_network(config: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Network:
+    if "module" in config:
+        return restore_network(config, part_of(tensors, MODULES))
+    return MLP.from_config(msgspec.convert(config, MLPConfig), tensors.get("parameters"))
 
 
 def _num_outputs(spaces: Spaces, outputs: OutputKind) -> int | None:

@@ -84,6 +84,10 @@ def onnx_bytes(policy: NetworkPolicy, *, masked: bool = False, label: str | None
     stored = artifact.config["network"]
     if stored is None:
         raise UsageError(f"a policy of {policy.learned_by} draws its actions and computes nothing; there is no network")
+    if "module" in stored:
+        raise UsageError(
+            f"the network {stored['module']!r} is a torch module of another's; export it with torch.onnx.export"
+        )
     if masked and isinstance(policy.spaces.action, Box):
         raise UsageError("a box of continuous actions cannot be masked; leave masked out")
     network = MLP.from_config(msgspec.convert(stored, MLPConfig), artifact.tensors["parameters"])

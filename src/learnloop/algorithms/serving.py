@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 from learnloop.nn.head_selection import select_heads
 from learnloop.nn.mlp import MLP
 from learnloop.nn.network import Network
+from learnloop.nn.network_builders import BuiltByName
 
 
 @runtime_checkable
@@ -23,4 +24,6 @@ def serving_network(network: Network, heads: Sequence[str]) -> Network:
     """Returns a copy of ``network`` for a policy: its ``heads`` alone, or all of a module of one's own."""
     if isinstance(network, OnDevice):
         network = network.to_mlp()
+    if isinstance(network, BuiltByName):
+        return network.select(heads)
     return select_heads(network, heads) if isinstance(network, MLP) else network.twin()

@@ -6,7 +6,7 @@ import click
 
 from learnloop.cli.output import json_option, print_json, print_table, say, shown
 
-KINDS = ("algorithm", "environment", "reward", "encoder")
+KINDS = ("algorithm", "environment", "reward", "encoder", "network")
 """As in ``core.extensions``, which ``--help`` does not load."""
 
 
@@ -14,7 +14,7 @@ KINDS = ("algorithm", "environment", "reward", "encoder")
 @click.option("--kind", type=click.Choice(KINDS), help="Only those of one kind.")
 @json_option
 def extensions(kind: str | None, as_json: bool) -> None:
-    """List algorithms, environments, rewards and encoders by name, those of plug-ins too.
+    """List algorithms, environments, rewards, encoders and networks by name, those of plug-ins too.
 
     What cannot be used is listed with the reason; the rest works.
 

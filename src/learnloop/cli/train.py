@@ -37,6 +37,7 @@ LINE_SECONDS = 10.0
 @click.option("--episodes", type=click.IntRange(1), help="End after so many episodes.")
 @click.option("--updates", type=click.IntRange(1), help="Gradient steps, with --trace-file [default: 20,000].")
 @click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="How many seeds, side by side.")
+@click.option("--network", metavar="NAME", help="A network that was added, in the place of net_arch; needs torch.")
 @click.option("--device", default=None, help="cpu (numpy) or one of torch's, such as cuda [default: cpu].")
 @click.option("--checkpoint-interval", type=click.IntRange(1), help="Steps between checkpoints [default: none].")
 @click.option("--resume", metavar="RUN", help="Go on with an interrupted run; latest is the newest.")
@@ -54,6 +55,7 @@ def train(
     episodes: int | None,
     updates: int | None,
     seeds: int,
+    network: str | None,
     device: str | None,
     checkpoint_interval: int | None,
     resume: str | None,
@@ -85,7 +87,8 @@ def train(
         check_name("a policy", name)  # before hours of training
     _refuse_contradictions(ctx)
     settings = find_settings(**ctx.obj)
-    options = _joined(parse_assignments(assignments), _given(device=device, checkpoint_interval=checkpoint_interval))
+    named = _given(network=network, device=device, checkpoint_interval=checkpoint_interval)
+    options = _joined(parse_assignments(assignments), named)
     # What environments print is no result of this command.
     with redirect_stdout(sys.stderr), _watch() as on_progress:
         if resume is not None and name is not None and open_run(resume, home=settings).record.status == "completed":

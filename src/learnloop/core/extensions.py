@@ -1,4 +1,4 @@
-"""What others add by name: algorithms, environments, rewards and encoders.
+"""What others add by name: algorithms, environments, rewards, encoders and networks.
 
 A name is registered in this process (``register``), or by an installed package that declares an entry point. Entry
 points are looked up when a name is first asked for, and a package is imported only then. One that cannot be imported
@@ -19,7 +19,7 @@ from learnloop.core.errors import ExtensionError, NotFoundError, UsageError, one
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-Kind = Literal["algorithm", "environment", "reward", "encoder"]
+Kind = Literal["algorithm", "environment", "reward", "encoder", "network"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 BUILT_IN = "learnloop"
 HERE = "registered here"

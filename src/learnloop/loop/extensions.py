@@ -11,6 +11,8 @@ from learnloop.core.extensions import KINDS, POINTS, Extension, Kind
 from learnloop.envs.answer_scores import BUILT_IN as SCORES
 from learnloop.envs.answer_scores import check_score
 from learnloop.envs.registry import ALIASES, check_env_maker
+from learnloop.nn.network_builders import BUILT_IN as NETWORKS
+from learnloop.nn.network_builders import check_builder
 from learnloop.nn.text_encoders import BUILT_IN as ENCODERS
 from learnloop.nn.text_encoders import check_encoder
 
@@ -28,6 +30,7 @@ _ROOMS: Mapping[Kind, _Room] = {
     "environment": _Room(ALIASES, check_env_maker),
     "reward": _Room(SCORES, check_score),
     "encoder": _Room(ENCODERS, check_encoder),
+    "network": _Room(NETWORKS, check_builder),
 }
 
 
@@ -35,14 +38,15 @@ def register(kind: str, name: str, value: Any) -> None:
     """Makes ``value`` usable by ``name`` in this process, wherever learnloop takes a name of its kind.
 
     An installed package declares an entry point of the group ``learnloop.algorithms``, ``learnloop.environments``,
-    ``learnloop.rewards`` or ``learnloop.encoders`` in the place of that, and is known in every process.
+    ``learnloop.rewards``, ``learnloop.encoders`` or ``learnloop.networks`` in the place of that, and is known in every
+    process.
 
     Args:
-        kind: ``algorithm``, ``environment``, ``reward`` or ``encoder``.
+        kind: ``algorithm``, ``environment``, ``reward``, ``encoder`` or ``network``.
         name: lower-case letters, digits, ``_``, ``.`` and ``-``.
         value: a subclass of ``Algorithm`` with ``config_type``; the id of a gymnasium environment or what makes one; a
-            function of an ``Attempt`` that returns a number or a ``Score``; or an object with ``size`` and
-            ``encode(texts)``.
+            function of an ``Attempt`` that returns a number or a ``Score``; an object with ``size`` and
+            ``encode(texts)``; or a function of ``(input_size, output_size)`` that returns a ``torch.nn.Module``.
 
     Raises:
         UsageError: the kind is unknown, the name is taken or cannot be used, or the value is not of its kind.

@@ -34,6 +34,7 @@ RUN_OPTIONS = (
     "vectorization",
     "env_kwargs",
     "text_encoder",
+    "network",
     "device",
     "checkpoint_interval",
     "eval_interval",
@@ -180,8 +181,8 @@ def train(
         dataset: logged episodes to learn from, or a file of traces that hold them.
         seeds: how many (0, 1, ...), or which ones; several train side by side in processes of their own.
         options: hyper-parameters by Stable-Baselines3's names, and those of ``RUN_OPTIONS``: ``n_envs``, ``preset``,
-            ``device``, ``checkpoint_interval``, ``text_encoder`` and so on. What is not given is rl-zoo's for
-            environments that it knows, else the algorithm's default.
+            ``network``, ``device``, ``checkpoint_interval``, ``text_encoder`` and so on. What is not given is rl-zoo's
+            for environments that it knows, else the algorithm's default.
         home: the store's folder, or the settings that ``find_settings`` returns, with its database; found where None.
         on_progress: called about twice a second for each seed.
 

@@ -54,10 +54,7 @@ class TorchNetwork:
         self.input_size = input_size
         self.output_size = output_size
         self._device = _device(device)
-        _check_submodules(module)
-        _check_types(module)
-        module.to(self._device)
-        _check_trial(module, input_size, output_size, self._device)
+        check_module(module, input_size, output_size, self._device)
         self._slices: dict[str, slice] = {}
         self._trained = self._flatten()
         self._inputs: torch.Tensor | None = None
@@ -191,6 +188,18 @@ def _device(name: str) -> torch.device:
     if device.type == "meta":
         raise UsageError("the device 'meta' holds no numbers; use device='cpu'")
     return device
+
+
+def check_module(module: torch.nn.Module, input_size: int, output_size: int, device: torch.device) -> None:
+    """Moves ``module`` to ``device``, where it must map ``(batch, input_size)`` to ``(batch, output_size)``.
+
+    Raises:
+        UsageError: it does not, has parameters that are not float32, or depends on other rows or on chance.
+    """
+    _check_submodules(module)
+    _check_types(module)
+    module.to(device)
+    _check_trial(module, input_size, output_size, device)
 
 
 def _check_submodules(module: torch.nn.Module) -> None:

@@ -11,6 +11,7 @@ from learnloop.algorithms.algorithm_config import AlgorithmConfig, check_count
 from learnloop.algorithms.building import ALGORITHMS, configure, find_algorithm, tag_of, translate
 from learnloop.core.datasets import Dataset
 from learnloop.core.errors import UsageError, one_of
+from learnloop.nn.network_builders import DEFAULT, check_name
 from learnloop.training.presets import Preset, find_preset
 
 Vectorization = Literal["auto", "sync", "subprocess", "vector"]
@@ -37,6 +38,8 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     env_kwargs: dict[str, Any] = {}
     config: dict[str, Any]
     """The whole config of the algorithm."""
+    network: str = DEFAULT
+    """``mlp``, or the name of one that was added, which stands in for it in each of the algorithm's networks."""
     device: str = "cpu"
     """``cpu``: numpy; another one, such as ``cuda``: torch."""
     checkpoint_interval: int | None = None
@@ -69,6 +72,10 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     def algorithm_config(self) -> AlgorithmConfig:
         """Returns the config as its record."""
         return configure(self.algorithm, {name: value for name, value in self.config.items() if name != "algorithm"})
+
+
+OF_THE_MLP = ("net_arch", "activation", "init", "layer_norm", "dropout")
+"""Options that say what the default network is like."""
 
 
 class _Budget(NamedTuple):
@@ -126,7 +133,9 @@ def make_options(
     if "env_kwargs" in others:
         others["env_kwargs"] = _as_json(others["env_kwargs"])
     start = find_preset(algorithm, env or "", preset)
-    config = configure(algorithm, {**start.options, **translate(algorithm, options or {})})
+    own = translate(algorithm, options or {})
+    _check_network(others.get("network", DEFAULT), own)
+    config = configure(algorithm, {**start.options, **own})
     length, usual = _length(budget, start, is_offline)
     fields: dict[str, Any] = {
         "algorithm": tag_of(config),
@@ -162,6 +171,15 @@ def check_source(algorithm: str, *, has_dataset: bool) -> None:
             f"{algorithm} learns by its own actions in an environment: what others would have brought is not in a log. "
             f"From logs learn {one_of(offline)}"
         )
+
+
+def _check_network(name: Any, options: dict[str, Any]) -> None:
+    if not isinstance(name, str):
+        raise UsageError(f"network is {name!r}; the name of one is needed")
+    check_name(name)
+    unused = [each for each in OF_THE_MLP if each in options]
+    if name != DEFAULT and unused:
+        raise UsageError(f"the network {name!r} has layers of its own; leave out {one_of(unused)}")
 
 
 def _check_budget(algorithm: str, is_offline: bool, budget: _Budget, n_envs: int | None) -> None:

@@ -16,7 +16,7 @@ from learnloop.algorithms.network_policy import NetworkPolicy
 from learnloop.core.clock import now
 from learnloop.core.datasets import Dataset
 from learnloop.core.errors import ConflictError, CorruptError, NotFoundError, UsageError, one_of
-from learnloop.core.extensions import POINTS
+from learnloop.core.extensions import POINTS, Kind
 from learnloop.core.ids import new_id
 from learnloop.core.seeding import derive_seed
 from learnloop.envs.registry import ADDED, evaluation_env
@@ -394,7 +394,8 @@ def _is_of_this_process(options: TrainingOptions) -> bool:
     Which encoders and rewards an environment looks up is its own affair: any that were registered count.
     """
     env = "" if options.env is None else options.env.removeprefix(ADDED)
-    known_here = POINTS["algorithm"].is_local(options.algorithm) or POINTS["environment"].is_local(env)
+    names: dict[Kind, str] = {"algorithm": options.algorithm, "environment": env, "network": options.network}
+    known_here = any(POINTS[kind].is_local(name) for kind, name in names.items())
     return known_here or POINTS["encoder"].has_local() or POINTS["reward"].has_local()
 
 
