@@ -163,6 +163,14 @@ def test_each_minibatch_is_normalised_by_itself(weighted: bool, limit: int, monk
         np.testing.assert_allclose(terms.bounded, bounds * expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("value", [3.3, -1e-3, 0.0])
+def test_equal_advantages_say_nothing(value: float) -> None:
+    algorithm = make(n_steps=43, num_lanes=3, batch_size=16)
+    batch = random_batch(algorithm, 129)._replace(advantages=np.full(129, value, dtype=F))
+    for minibatch in algorithm._minibatches(batch, 0.2):
+        np.testing.assert_array_equal(minibatch.terms.advantages, 0)
+
+
 def test_a_large_move_ends_the_update_early() -> None:
     calm = make(target_kl=None, learning_rate=0.05, n_epochs=20)
     careful = make(target_kl=0.01, learning_rate=0.05, n_epochs=20)

@@ -106,7 +106,6 @@ def test_some_heads_are_what_they_were_in_the_whole(shared: bool) -> None:
     assert part.output_size == 5
     assert not any("value" in name for name in part.state())
     part.parameters[:] = 0  # it is a copy
-    part.refresh()
     assert np.abs(network.predict(INPUTS)).max() > 0
     assert np.abs(part.predict(INPUTS)[:, :5]).max() == 0
 
@@ -136,12 +135,113 @@ def test_a_builder_that_changed() -> None:
 @pytest.mark.parametrize("given", [["polcy"], [], ["log_std"]])
 def test_heads_that_are_not_there(given: list[str]) -> None:
     network = make()
-    with pytest.raises(UsageError, match="at least one that is not constant is needed"):
+    with pytest.raises(UsageError, match="at least one not constant, are needed"):
         restore_network({**network.to_config(), "given": given}, network.state())
+
+
+def test_a_builder_that_computes_something_else() -> None:
+    """The same tensors, another activation."""
+    network = make(builder=lambda i, o: torch.nn.Sequential(torch.nn.Linear(i, o), torch.nn.Tanh()))
+    stored = network.to_config(), {name: value.copy() for name, value in network.state().items()}
+    POINTS["network"]._registered["residual"] = lambda i, o: torch.nn.Sequential(torch.nn.Linear(i, o), torch.nn.ReLU())
+    with pytest.raises(ExtensionError, match="when this was stored: it computes something else"):
+        restore_network(*stored)
+
+
+def test_tensors_that_were_changed() -> None:
+    network = make()
+    config, state = network.to_config(), {name: value.copy() for name, value in network.state().items()}
+    bias = "towers.tower_value.outer.bias"
+    for value, error, message in [
+        (state[bias].astype(np.float64), ExtensionError, "outer.bias is float32 of shape .1,., and was float64"),
+        (np.zeros(2, dtype=np.float32), ExtensionError, "and was float32 of shape .2,."),
+        (np.array(["a"]), ExtensionError, "and was <U1"),
+        (np.array([np.nan], dtype=np.float32), UsageError, "outer.bias holds numbers that are not finite"),
+        (state[bias] + 1, ExtensionError, "it computes something else"),
+    ]:
+        with pytest.raises(error, match=message):
+            restore_network(config, {**state, bias: value})
+    with pytest.raises(ExtensionError, match=r"outer.bias is float32 of shape .*, and was not there"):
+        restore_network(config, {name: value for name, value in state.items() if name != bias})
 
 
 def raising(input_size: int, output_size: int) -> Any:
     raise ValueError("only squares")
+
+
+class Linear(torch.nn.Module):
+    def __init__(self, input_size: int, output_size: int) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(input_size, output_size)
+        self.add_to()
+
+    def add_to(self) -> None:
+        """What a kind of it has besides."""
+
+    def forward(self, inputs: torch.Tensor) -> Any:
+        return self.layer(inputs)
+
+
+class Fourier(Linear):
+    """Random features that nobody stores."""
+
+    def add_to(self) -> None:
+        self.features = torch.randn(4)
+
+    def forward(self, inputs: torch.Tensor) -> Any:
+        return self.layer(torch.cos(inputs * self.features))
+
+
+class Forgotten(Fourier):
+    def add_to(self) -> None:
+        self.register_buffer("features", torch.randn(4), persistent=False)
+
+
+class Drawn(Linear):
+    """A frozen weight that no seed of ours gives."""
+
+    def add_to(self) -> None:
+        drawn = torch.from_numpy(np.random.default_rng().standard_normal(4).astype(np.float32))
+        self.scale = torch.nn.Parameter(drawn, requires_grad=False)
+
+
+class Counting(Linear):
+    def add_to(self) -> None:
+        self.register_buffer("count", torch.zeros(1))
+
+    def forward(self, inputs: torch.Tensor) -> Any:
+        if torch.is_grad_enabled():
+            self.count += 1
+        return self.layer(inputs)
+
+
+class Keeping(Linear):
+    def forward(self, inputs: torch.Tensor) -> Any:
+        self.last = self.layer(inputs)
+        return self.last
+
+
+class Half(Linear):
+    def add_to(self) -> None:
+        self.register_buffer("coarse", torch.ones(2, dtype=torch.bfloat16))
+
+
+class Detached(Linear):
+    def forward(self, inputs: torch.Tensor) -> Any:
+        return self.layer(inputs).detach()
+
+
+class Several(Linear):
+    def forward(self, inputs: torch.Tensor) -> Any:
+        return self.layer(inputs), None
+
+
+class Infinite(Linear):
+    def forward(self, inputs: torch.Tensor) -> Any:
+        return self.layer(inputs) / 0
+
+
+ONE: dict[tuple[int, int], torch.nn.Module] = {}
 
 
 @pytest.mark.parametrize(
@@ -157,6 +257,16 @@ def raising(input_size: int, output_size: int) -> Any:
             UsageError,
             "'residual' cannot be used: the module has the Dropout",
         ),
+        (Fourier, UsageError, "cannot be used: it computes with numbers that are not in its state_dict"),
+        (Forgotten, UsageError, "cannot be used: it computes with numbers that are not in its state_dict"),
+        (Drawn, UsageError, r"built twice with one seed it differs \(.*tower_policy.scale"),
+        (Counting, UsageError, "the module changes its buffer 'count' when it is learned from"),
+        (Keeping, UsageError, "the module cannot be copied"),
+        (Half, UsageError, "coarse in its state_dict is bfloat16, which a policy cannot keep"),
+        (Detached, UsageError, "outputs hang on none of its parameters"),
+        (Several, UsageError, "the module gives a tuple; one tensor of shape"),
+        (Infinite, UsageError, "gives numbers that are not finite for inputs from -1 to 1"),
+        (lambda *sizes: ONE.setdefault(sizes, Linear(*sizes)), UsageError, "the same tensors are in two modules"),
     ],
 )
 def test_builders_that_cannot_be_used(builder: Any, kind: type[Exception], message: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop.algorithms.advantages import standardised
 from learnloop.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyConfig
 from learnloop.algorithms.rollout import Batch
 from learnloop.algorithms.schedules import Schedule, value_at
@@ -50,7 +51,7 @@ class A2C(OnPolicyAlgorithm):
         outputs, evaluation = self._evaluate(batch)
         advantages = batch.advantages
         if config.normalize_advantage and size > 1:
-            advantages = (advantages - advantages.mean()) / (advantages.std(ddof=1) + np.float32(1e-8))
+            advantages = standardised(advantages[None])[0]
         if batch.weights is not None:
             advantages = advantages * batch.weights
         errors = outputs[:, -1] - batch.returns

@@ -86,3 +86,13 @@ def explained_variance(values: Floats, returns: Floats) -> float:
     """Returns the share of the variance of ``returns`` that ``values`` explain; NaN where they do not vary."""
     variance = float(np.var(returns))
     return float("nan") if variance == 0 else 1 - float(np.var(returns - values)) / variance
+
+
+def standardised(rows: Floats) -> Floats:
+    """Returns ``rows``, shape ``(n, batch)``, each with mean 0 and sample standard deviation 1, or all 0."""
+    size = rows.shape[1]
+    means = rows.mean(axis=1, dtype=np.float64, keepdims=True)  # in float32 equal numbers would keep some spread
+    centred: Floats = rows - means.astype(np.float32)
+    deviations = np.sqrt(np.vecdot(centred, centred) / np.float32(size - 1))
+    centred /= (deviations + np.float32(1e-8))[:, None]
+    return centred

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop.algorithms.advantages import standardised
 from learnloop.algorithms.algorithm_config import check_count
 from learnloop.algorithms.bandit_config import check_range
 from learnloop.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyConfig
@@ -203,13 +204,4 @@ def _normalised(advantages: Floats, starts: list[int]) -> Floats:
     parts = [advantages[None, last:]]
     if last:
         parts.insert(0, advantages[:last].reshape(len(starts) - 1, -1))
-    return np.concatenate([_standardised(part).ravel() for part in parts])
-
-
-def _standardised(rows: Floats) -> Floats:
-    """Returns ``rows``, each with mean 0 and sample standard deviation 1."""
-    size = rows.shape[1]
-    centred: Floats = rows - rows.sum(axis=1, keepdims=True) / np.float32(size)
-    deviations = np.sqrt(np.vecdot(centred, centred) / np.float32(size - 1))
-    centred /= (deviations + np.float32(1e-8))[:, None]
-    return centred
+    return np.concatenate([standardised(part).ravel() for part in parts])

@@ -59,6 +59,10 @@ class Sample(NamedTuple):
     reward: float
 
 
+TENSOR_TYPES = ("float64", "float32", "int64", "bool")
+"""What numpy calls the types that a tensor of a policy may have."""
+
+
 class PolicyArtifact(NamedTuple):
     """A policy as data: what the registry stores and what a policy is built from."""
 

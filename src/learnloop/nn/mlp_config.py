@@ -28,7 +28,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Refuses values without a meaning, and those that contradict each other."""
         if not self.name or "." in self.name or self.name == "trunk":
             raise UsageError(f"a head has the name {self.name!r}; it must not be empty, hold a dot or be 'trunk'")
-        _check_size(f"the head {self.name!r}", self.size)
+        check_size(f"the head {self.name!r}", self.size)
         if not 0 <= self.gain < float("inf"):
             raise UsageError(f"the head {self.name!r} has gain {self.gain}; a finite number from 0 is needed")
         if not abs(self.initial) < float("inf"):
@@ -59,9 +59,9 @@ class MLPConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def __post_init__(self) -> None:
         """Refuses values without a meaning, and those that contradict each other."""
-        _check_size("input_size", self.input_size)
+        check_size("input_size", self.input_size)
         for width in self.hidden:
-            _check_size("a hidden layer", width)
+            check_size("a hidden layer", width)
         names = [head.name for head in self.heads]
         if len(set(names)) != len(names):
             raise UsageError(f"the heads are named {', '.join(names)}; each name must be another")
@@ -78,6 +78,11 @@ class MLPConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return sum(head.size for head in self.heads)
 
 
-def _check_size(what: str, size: int) -> None:
+def check_size(what: str, size: int) -> None:
+    """Returns if ``size`` may be that of a layer.
+
+    Raises:
+        UsageError: it may not.
+    """
     if not 1 <= size <= MAX_SIZE:
         raise UsageError(f"{what} has the size {size}; allowed is from 1 to {MAX_SIZE}")

@@ -133,7 +133,7 @@ class TorchNetwork:
 
     def predict(self, inputs: Floats, masks: Noise | None = None) -> Floats:
         """Returns what ``forward`` would; what ``backward`` needs stays as it is."""
-        with torch.inference_mode():
+        with torch.no_grad():  # not inference_mode: what a module keeps of a call may be learned from in the next
             return _array(self.module(self._tensor(inputs, masks)))
 
     def twin(self) -> Self:
@@ -225,35 +225,82 @@ def _check_submodules(module: torch.nn.Module) -> None:
 
 
 def _check_types(module: torch.nn.Module) -> None:
+    lazy: tuple[type, ...] = (torch.nn.UninitializedParameter,)
+    if any(not isinstance(each, lazy) and each.is_inference() for each in module.parameters()):
+        raise UsageError("the module was built in torch.inference_mode, where nothing learns; build it outside")
+    for name, buffer in module.named_buffers():
+        if buffer.layout != torch.strided:
+            raise UsageError(f"the module's buffer {name!r} has the layout {buffer.layout}; a dense one is needed")
     types = {str(each.dtype).removeprefix("torch.") for each in module.parameters()}
     if types - {"float32"}:
         raise UsageError(f"the module has parameters of {', '.join(sorted(types))}; call module.float() first")
 
 
+def trial_inputs(input_size: int) -> Floats:
+    """Returns rows that modules are tried out with, from -1 to 1, shape ``(3, input_size)``."""
+    return np.sin(np.arange(_TRIAL_ROWS * input_size, dtype=np.float32)).reshape(_TRIAL_ROWS, input_size)
+
+
 def _check_trial(module: torch.nn.Module, input_size: int, output_size: int, device: torch.device) -> None:
-    """Computes some rows twice, and each alone.
+    """Computes some rows twice, each alone, and as when it learns.
 
     Raises:
-        UsageError: the module refuses the inputs, or the outputs are of another shape or type, differ from one time to
-            the next, or depend on the other rows.
+        UsageError: the module refuses the inputs or cannot be copied, or the outputs are of another shape or type, not
+            finite, differ from one time to the next, depend on the other rows, or hang on no parameter.
     """
-    values = np.sin(np.arange(_TRIAL_ROWS * input_size, dtype=np.float32)).reshape(_TRIAL_ROWS, input_size)
-    inputs = torch.from_numpy(values).to(device)
-    with torch.no_grad():
-        try:
+    inputs = torch.from_numpy(trial_inputs(input_size)).to(device)
+    try:
+        with torch.no_grad():
             first, second = module(inputs), module(inputs)
-            alone = torch.cat([module(inputs[index : index + 1]) for index in range(_TRIAL_ROWS)])
-        except (RuntimeError, TypeError, ValueError, IndexError) as error:
-            raise UsageError(f"the module cannot map float32 of shape (batch, {input_size}): {error}") from error
-    wanted = (_TRIAL_ROWS, output_size)
-    if tuple(first.shape) != wanted or first.dtype != torch.float32:
+            rows = [module(inputs[index : index + 1]) for index in range(_TRIAL_ROWS)]
+        buffers = {name: each.clone() for name, each in module.named_buffers()}
+        with torch.enable_grad():
+            learned = module(inputs)
+    except Exception as error:  # whatever a module of another's raises
         raise UsageError(
-            f"the module maps float32 of shape {tuple(inputs.shape)} to {first.dtype} of shape {tuple(first.shape)}; "
-            f"torch.float32 of shape {wanted} is needed"
-        )
+            f"the module cannot map float32 of shape (batch, {input_size}): {type(error).__name__}: {error}"
+        ) from error
+    for found in (first, second, learned):
+        _check_output(found, (_TRIAL_ROWS, input_size), (_TRIAL_ROWS, output_size))
+    for found in rows:
+        _check_output(found, (1, input_size), (1, output_size))
     if not torch.equal(first, second):
         raise UsageError(
             "the module gives other outputs for the same inputs; remove what draws numbers (dropout, noise)"
         )
-    if not torch.allclose(first, alone, rtol=_TOLERANCE, atol=_TOLERANCE):
+    if not torch.allclose(first, torch.cat(rows), rtol=_TOLERANCE, atol=_TOLERANCE):
         raise UsageError("the module's output for a row depends on the other rows of the batch; rows must be apart")
+    _check_learning(module, learned, buffers)
+
+
+def _check_output(found: object, given: tuple[int, int], wanted: tuple[int, int]) -> None:
+    if not isinstance(found, torch.Tensor):
+        raise UsageError(f"the module gives a {type(found).__name__}; one tensor of shape {wanted} is needed")
+    if found.layout != torch.strided:
+        raise UsageError(f"the module gives a tensor of layout {found.layout}; a dense one is needed")
+    if tuple(found.shape) != wanted or found.dtype != torch.float32:
+        raise UsageError(
+            f"the module maps float32 of shape {given} to {found.dtype} of shape {tuple(found.shape)}; "
+            f"torch.float32 of shape {wanted} is needed"
+        )
+    if not bool(torch.isfinite(found).all()):
+        raise UsageError("the module gives numbers that are not finite for inputs from -1 to 1")
+
+
+def _check_learning(module: torch.nn.Module, learned: torch.Tensor, buffers: Mapping[str, torch.Tensor]) -> None:
+    """Looks at what a forward that is learned from left in the module."""
+    if any(each.requires_grad for each in module.parameters()) and not learned.requires_grad:
+        raise UsageError("the module's outputs hang on none of its parameters; they are detached from them")
+    for name, each in module.named_buffers():
+        if name not in buffers or not torch.equal(each, buffers[name]):
+            raise UsageError(
+                f"the module changes its buffer {name!r} when it is learned from: a row that is acted on and the same "
+                "row later get different outputs. Keep buffers as they are"
+            )
+    try:
+        copy.deepcopy(module)
+    except Exception as error:  # whatever a module of another's raises
+        raise UsageError(
+            f"the module cannot be copied ({type(error).__name__}: {error}), as target networks and policies are; keep "
+            "no activations, locks or handles in it"
+        ) from error

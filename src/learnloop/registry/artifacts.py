@@ -24,7 +24,7 @@ from safetensors.numpy import load, save
 
 from learnloop.core.errors import CorruptError, UsageError, one_of
 from learnloop.core.names import check_name
-from learnloop.core.protocols import PolicyArtifact
+from learnloop.core.protocols import TENSOR_TYPES, PolicyArtifact
 
 FORMAT = "learnloop.policy/v1"
 POLICY_FILE = "policy.json"
@@ -34,7 +34,7 @@ MAX_WEIGHTS_BYTES = 1 << 30
 _MAX_HEADER_BYTES = 4 << 20
 _MAX_DEPTH = 32
 _MAX_DIMENSIONS = 8
-_DTYPES: Mapping[str, str] = {"float64": "F64", "float32": "F32", "int64": "I64", "bool": "BOOL"}
+_DTYPES: Mapping[str, str] = dict(zip(TENSOR_TYPES, ("F64", "F32", "I64", "BOOL"), strict=True))
 """Which types a tensor may have, and what safetensors calls them."""
 _TENSOR_NAME = re.compile(r"[A-Za-z0-9](?:[._-]?[A-Za-z0-9_])*")
 

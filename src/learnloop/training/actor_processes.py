@@ -41,7 +41,8 @@ _PROGRAM = (
     "from learnloop.training.actor_processes import main; main()"
 )
 _HINT = (
-    "Workers are processes that do not run your script: give an environment that the script registers as 'module:Id'"
+    "Workers are processes that do not run your script: give an environment that the script registers as 'module:Id', "
+    "and put a network that it registers into a package"
 )
 
 
@@ -247,7 +248,7 @@ class _Replica:
         spaces = self._stream.spaces
         if msgspec.json.decode(msgspec.json.encode(spaces)) != task.spaces:
             raise UsageError(f"the environment has other spaces in the process of a worker: {spaces}")
-        algorithm = assemble(options, spaces, self._stream.num_lanes, task.algorithm_seed())
+        algorithm = assemble(options, spaces, self._stream.num_lanes, task.algorithm_seed(), network_seed=task.seed)
         if not isinstance(algorithm, A3C):
             raise UsageError(f"{options.algorithm} has no workers")
         self._algorithm = algorithm

@@ -13,8 +13,18 @@ from learnloop.nn.network_builders import DEFAULT, BuiltByName, build_network
 from learnloop.training.options import TrainingOptions
 
 
-def assemble(options: TrainingOptions, spaces: Spaces, num_lanes: int, seed: int) -> Algorithm:
+def assemble(
+    options: TrainingOptions, spaces: Spaces, num_lanes: int, seed: int, *, network_seed: int | None = None
+) -> Algorithm:
     """Returns the algorithm that ``options`` describe, fresh.
+
+    Args:
+        options: of the training.
+        spaces: of its environment or its data set.
+        num_lanes: how many environments run side by side.
+        seed: of everything random.
+        network_seed: of a network that is named; None: ``seed``. Where parameters come from another process, the
+            tensors that do not learn must be the ones that it has.
 
     Raises:
         UsageError: the config does not fit the spaces or the memory, torch has no such device, or the network that is
@@ -26,7 +36,8 @@ def assemble(options: TrainingOptions, spaces: Spaces, num_lanes: int, seed: int
     try:
         algorithm = build_algorithm(config, spaces, num_lanes=num_lanes, seed=seed)
         if options.device != "cpu" or options.network != DEFAULT:
-            networks = {name: _other(network, name, options, seed) for name, network in algorithm.networks().items()}
+            drawn = seed if network_seed is None else network_seed
+            networks = {name: _other(each, name, options, drawn) for name, each in algorithm.networks().items()}
             if options.network != DEFAULT and not any(isinstance(each, BuiltByName) for each in networks.values()):
                 raise UsageError(f"{options.algorithm} has no network that {options.network!r} could stand in for")
             algorithm = build_algorithm(config, spaces, num_lanes=num_lanes, seed=seed, **networks)
