@@ -141,7 +141,7 @@ PPO_MUTANTS = [
     Mutant(
         "PPO: nothing is clipped",
         "algorithms/ppo.py",
-        "counts = np.less_equal(minibatch.signs * ratios, minibatch.signed_bounds).astype(np.float32)",
+        "counts = np.less_equal(terms.signs * ratios, terms.signed_bounds).astype(np.float32)",
         "counts = np.ones_like(ratios)",
         (_LOSS,),
     ),
@@ -168,10 +168,17 @@ PPO_MUTANTS = [
     ),
     Mutant(
         "PPO: advantages not centred",
+        "algorithms/advantages.py",
+        "centred: Floats = rows - means.astype(np.float32)",
+        "centred: Floats = rows.copy()",
+        (_LOSS, f"{_PPO}test_each_minibatch_is_normalised_by_itself", f"{_PPO}test_equal_advantages_say_nothing"),
+    ),
+    Mutant(
+        "PPO: advantages normalised over the whole rollout",
         "algorithms/ppo.py",
-        "centred: Floats = advantages - advantages.sum() / np.float32(size)",
-        "centred: Floats = advantages.copy()",
-        (_LOSS,),
+        "advantages = _normalised(advantages, starts)",
+        "advantages = _normalised(advantages, [0])",
+        (f"{_PPO}test_each_minibatch_is_normalised_by_itself",),
     ),
     Mutant(
         "PPO: no gradient where a value is clipped is forgotten",
@@ -183,7 +190,7 @@ PPO_MUTANTS = [
     Mutant(
         "PPO: importance weights ignored",
         "algorithms/ppo.py",
-        "        if batch.weights is not None:\n            advantages = advantages * batch.weights\n",
+        "        if weights is not None:\n            advantages = advantages * weights\n",
         "",
         (f"{_ON_POLICY}test_a_weight_is_that_of_an_advantage[ppo]", f"{_LOSSES}[True-None-discrete]"),
     ),
