@@ -32,7 +32,7 @@ class Line(NamedTuple):
     seeds: int = 3
     eval_interval: int | None = None
     reaching: int | None = None
-    """So many seeds must reach the threshold: as many of 9 as Stable-Baselines3 2.9.2 brings there, with the same
+    """So many seeds must reach the threshold: no fewer of 9 than Stable-Baselines3 2.9.2 brings there, with the same
     settings, evaluations and held-out episodes. None: each."""
 
 
