@@ -1,0 +1,51 @@
+"""Algorithms from options: what a named network depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from learnloop.core.extensions import POINTS
+from learnloop.core.spaces import Box, Discrete, Spaces
+from learnloop.nn.named_network import NamedNetwork
+from learnloop.training.assembling import assemble
+from learnloop.training.options import make_options
+
+SPACES = Spaces(observation=Box(shape=(4,), low=(None,) * 4, high=(None,) * 4), action=Discrete(n=2))
+
+
+class Features(torch.nn.Module):
+    """A frozen layer of random features below one that learns."""
+
+    def __init__(self, input_size: int, output_size: int) -> None:
+        super().__init__()
+        self.frozen = torch.nn.Parameter(torch.randn(8, input_size), requires_grad=False)
+        self.outer = torch.nn.Linear(8, output_size)
+
+    def forward(self, inputs: torch.Tensor) -> Any:
+        return self.outer(torch.tanh(inputs @ self.frozen.T))
+
+
+@pytest.fixture(autouse=True)
+def _features() -> Iterator[None]:
+    POINTS["network"].register("features", Features, ())
+    yield
+    POINTS["network"]._registered.clear()
+
+
+def frozen(seed: int, network_seed: int | None = None) -> np.ndarray:
+    options = make_options("a3c", "CartPole-v1", steps=1_000, network="features")
+    network = assemble(options, SPACES, 2, seed, network_seed=network_seed).networks()["network"]
+    assert isinstance(network, NamedNetwork)
+    return network.state()["towers.tower_policy.frozen"].copy()
+
+
+def test_frozen_tensors_are_those_of_the_networks_seed() -> None:
+    """A worker has a seed of its own for its actions, and the frozen tensors of the learner."""
+    learner = frozen(0)
+    np.testing.assert_array_equal(frozen(7, network_seed=0), learner)
+    assert np.abs(frozen(7) - learner).max() > 0.1
