@@ -26,14 +26,14 @@ class Line(NamedTuple):
     env: str
     steps: int
     threshold: float
-    """Each seed's best policy must earn so much on held-out episodes, or those of ``reaching`` seeds."""
+    """Each seed's best policy must earn so much on held-out episodes."""
     published: str
     """rl-zoo's benchmark.md, one run."""
     seeds: int = 3
     eval_interval: int | None = None
-    reaching: int | None = None
-    """So many seeds must reach the threshold: no fewer of 9 than Stable-Baselines3 2.9.2 brings there, with the same
-    settings, evaluations and held-out episodes. None: each."""
+    of_nine: int | None = None
+    """Besides, so many of nine seeds must: no fewer than Stable-Baselines3 2.9.2 brings there, with the same settings,
+    evaluations and held-out episodes. None: it was not compared."""
 
 
 LINES = [
@@ -46,8 +46,8 @@ LINES = [
     Line("sac", "Pendulum-v1", 10_000, -200, "-157.0 +- 88.7 (20k)"),
     Line("ppo", "LunarLander-v3", 1_000_000, 200, "242.1 +- 31.8 (v2)"),
     Line("dqn", "LunarLander-v3", 100_000, 100, "154.4 +- 79.2 (v2)"),
-    Line("a2c", "LunarLander-v3", 200_000, 0, "155.8 (v2)", 9, reaching=5),
-    Line("dqn", "MountainCar-v0", 120_000, -130, "-100.8 +- 9.9", 9, reaching=7),
+    Line("a2c", "LunarLander-v3", 200_000, 0, "155.8 (v2)", of_nine=5),
+    Line("dqn", "MountainCar-v0", 120_000, -130, "-100.8 +- 9.9", of_nine=7),
     Line("ppo", "Pendulum-v1", 100_000, -400, "-172.2 +- 104 (with gSDE)"),
 ]
 
@@ -55,7 +55,7 @@ LINES = [
 @pytest.mark.parametrize("line", LINES, ids=lambda line: f"{line.algorithm}-{line.env}")
 def test_rl_zoos_table(line: Line, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = make_options(line.algorithm, line.env, steps=line.steps, eval_interval=line.eval_interval)
-    run = start_run(tmp_path, options, list(range(line.seeds)))
+    run = start_run(tmp_path, options, list(range(9 if line.of_nine else line.seeds)))
     means = run.evaluate(100).means
     seconds = [result.seconds for result in run.record.results]
     with capsys.disabled():
@@ -65,4 +65,5 @@ def test_rl_zoos_table(line: Line, tmp_path: Path, capsys: pytest.CaptureFixture
             f"\n{line.algorithm} {line.env} {line.steps:,} steps: {shown} (wanted {line.threshold:g}, "
             f"rl-zoo {line.published}); {taken} s"
         )
-    assert sum(mean >= line.threshold for mean in means) >= (line.reaching or line.seeds), means
+    assert sum(mean >= line.threshold for mean in means) >= (line.of_nine or line.seeds), means
+    assert min(means[: line.seeds]) >= line.threshold, means
