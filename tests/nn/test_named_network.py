@@ -15,7 +15,7 @@ from learnloop.core.errors import ExtensionError, NotFoundError, UsageError
 from learnloop.core.extensions import POINTS
 from learnloop.nn.mlp import Head, MLPConfig
 from learnloop.nn.named_network import NamedNetwork
-from learnloop.nn.network_builders import build_network, check_name, restore_network
+from learnloop.nn.network_builders import build_network, check_network, restore_network
 
 HEADS = (
     Head(name="policy", size=3),
@@ -275,11 +275,11 @@ def test_builders_that_cannot_be_used(builder: Any, kind: type[Exception], messa
 
 
 def test_names() -> None:
-    check_name("mlp")
+    check_network("mlp")
     POINTS["network"]._registered["residual"] = Residual
-    check_name("residual")
+    check_network("residual")
     with pytest.raises(NotFoundError, match="did you mean 'residual'"):
-        check_name("residuals")
+        check_network("residuals")
 
 
 def test_without_torch() -> None:

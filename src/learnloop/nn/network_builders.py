@@ -45,7 +45,7 @@ def check_builder(name: str, value: object) -> None:
         )
 
 
-def check_name(name: str) -> None:
+def check_network(name: str) -> None:
     """Returns if ``name`` is that of a network.
 
     Raises:

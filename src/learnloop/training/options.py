@@ -11,7 +11,7 @@ from learnloop.algorithms.algorithm_config import AlgorithmConfig, check_count
 from learnloop.algorithms.building import ALGORITHMS, configure, find_algorithm, tag_of, translate
 from learnloop.core.datasets import Dataset
 from learnloop.core.errors import UsageError, one_of
-from learnloop.nn.network_builders import DEFAULT, check_name
+from learnloop.nn.network_builders import DEFAULT, check_network
 from learnloop.training.presets import Preset, find_preset
 
 Vectorization = Literal["auto", "sync", "subprocess", "vector"]
@@ -176,7 +176,7 @@ def check_source(algorithm: str, *, has_dataset: bool) -> None:
 def _check_network(name: Any, options: dict[str, Any]) -> None:
     if not isinstance(name, str):
         raise UsageError(f"network is {name!r}; the name of one is needed")
-    check_name(name)
+    check_network(name)
     unused = [each for each in OF_THE_MLP if each in options]
     if name != DEFAULT and unused:
         raise UsageError(f"the network {name!r} has layers of its own; leave out {one_of(unused)}")
