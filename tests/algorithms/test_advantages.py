@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learnloop.algorithms.advantages import explained_variance, gae, vtrace
+from learnloop.algorithms.advantages import explained_variance, gae, standardised, vtrace
 
 F = np.float32
 
@@ -149,3 +149,21 @@ def test_explained_variance() -> None:
     assert explained_variance(returns, returns) == 1
     assert explained_variance(np.full(3, 2, dtype=F), returns) == 0
     assert np.isnan(explained_variance(returns, np.ones(3, dtype=F)))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(2, 300), st.floats(-1e3, 1e3), st.floats(1e-2, 1e3))
+@settings(deadline=None, max_examples=50)
+def test_each_row_is_standardised(seed: int, num_rows: int, size: int, mean: float, spread: float) -> None:
+    rows = np.random.default_rng(seed).normal(mean, spread, (num_rows, size)).astype(F)
+    wide = rows.astype(np.float64)
+    deviations = wide.std(axis=1, ddof=1, keepdims=True)
+    found = standardised(rows)
+    assert found.dtype == F
+    # float32 rounds what is left of large numbers that are close to each other
+    rounding = 1e-6 * np.abs(wide).max() / np.maximum(deviations, 1e-30) + 1e-5
+    assert (np.abs(found - (wide - wide.mean(axis=1, keepdims=True)) / (deviations + 1e-8)) <= rounding * 10).all()
+
+
+@pytest.mark.parametrize("value", [3.3, -1e-3, 1e6, 0.0])
+def test_equal_numbers_become_nothing(value: float) -> None:
+    np.testing.assert_array_equal(standardised(np.full((2, 129), value, dtype=F)), 0)

@@ -190,16 +190,15 @@ def test_a_network_of_a_package(package: Path, tmp_path: Path) -> None:
 def test_a_network_in_each_family(
     package: Path, algorithm: str, env: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
-    """It learns, and a run that is resumed ends as the uninterrupted one, bit for bit."""
+    """A run that is resumed ends as the uninterrupted one, bit for bit."""
     whole = ll.train(algorithm, env=env, steps=512, options={**options, "checkpoint_interval": 256}, home=tmp_path)
     assert whole.record.results[0].num_updates > 0
-    trainer_metrics = (whole.folder / "seed-0" / "metrics.jsonl").read_text().splitlines()
-    assert any("gradient_norm" in line for line in trainer_metrics)
     record = json.loads((whole.folder / "run.json").read_text()) | {"status": "interrupted", "results": []}
     (whole.folder / "run.json").write_text(json.dumps(record))
     (whole.folder / "seed-0" / "result.json").unlink()
-    newest = max((whole.folder / "seed-0" / "checkpoints").iterdir())  # of the end: from there nothing is left to do
-    newest.rename(tmp_path / "newest")
+    checkpoints = sorted((whole.folder / "seed-0" / "checkpoints").iterdir())
+    assert len(checkpoints) == 2
+    checkpoints[1].rename(tmp_path / "newest")  # of the end: from there nothing is left to do
     again = ll.resume(home=tmp_path)
     assert again.record.results[0].parameter_hash == whole.record.results[0].parameter_hash
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
 
+from learnloop.algorithms.a3c import A3C
 from learnloop.core.extensions import POINTS
 from learnloop.core.spaces import Box, Discrete, Spaces
+from learnloop.envs import make_stream
 from learnloop.nn.named_network import NamedNetwork
+from learnloop.training.actor_processes import ActorTask, _Replica
+from learnloop.training.actor_slots import Slot
 from learnloop.training.assembling import assemble
 from learnloop.training.options import make_options
 
@@ -44,8 +49,34 @@ def frozen(seed: int, network_seed: int | None = None) -> np.ndarray:
     return network.state()["towers.tower_policy.frozen"].copy()
 
 
+def test_a_worker_has_the_frozen_tensors_of_the_learner() -> None:
+    """It gets the parameters that learn; what it acts through besides must be the same."""
+    options = make_options("a3c", "CartPole-v1", steps=1_000, network="features", n_envs=2)
+    stream = make_stream("CartPole-v1", 2)
+    learner = assemble(options, stream.spaces, 2, 0)
+    stream.close()
+    assert isinstance(learner, A3C)
+    slot = Slot(learner)
+    task = ActorTask(
+        options=options,
+        env="CartPole-v1",
+        is_maker=False,
+        seed=0,
+        number=1,
+        num_steps=512,
+        spaces=msgspec.json.decode(msgspec.json.encode(learner.spaces)),
+        handle=slot.handle,
+    )
+    assert task.algorithm_seed() != 0
+    worker = _Replica(task)._algorithm
+    networks = [each.networks()["network"] for each in (learner, worker)]
+    states = [each.state() for each in networks if isinstance(each, NamedNetwork)]
+    for tower in ("policy", "value"):
+        name = f"towers.tower_{tower}.frozen"
+        np.testing.assert_array_equal(states[1][name], states[0][name])
+
+
 def test_frozen_tensors_are_those_of_the_networks_seed() -> None:
-    """A worker has a seed of its own for its actions, and the frozen tensors of the learner."""
     learner = frozen(0)
     np.testing.assert_array_equal(frozen(7, network_seed=0), learner)
     assert np.abs(frozen(7) - learner).max() > 0.1

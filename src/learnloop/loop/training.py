@@ -50,7 +50,7 @@ class LearnedPolicy:
     """The best policy of one seed of a run.
 
     Attributes:
-        policy: acts, with numpy alone.
+        policy: acts, with numpy alone but where its network is a torch module that was named.
         seed: which seed it is of.
     """
 

@@ -48,7 +48,8 @@ class TorchNetwork:
 
         Raises:
             UsageError: the module does not map such inputs to such outputs, has parameters that are not float32 or
-                none that learn, depends on the other rows of a batch or on chance, or there is no such device.
+                none that learn, depends on the other rows of a batch or on chance, changes its buffers, or cannot be
+                copied; or there is no such device.
         """
         self.module = module
         self.input_size = input_size
