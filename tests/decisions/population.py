@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from learnloop.algorithms import load_policy
 from learnloop.algorithms.exploration import explore
 from learnloop.core.clock import now
-from learnloop.core.ids import new_id
 from learnloop.core.records import Agent, Decision, DecisionMode, Record, Reward
 from learnloop.decisions.learner import Learner
 from learnloop.decisions.settings import DecisionSettings, VersionedSettings
@@ -31,7 +30,13 @@ class Population:
         self.rng = np.random.default_rng(seed)
         self.likes = {"s0": "left", "s1": "right", "s2": "left"}
         self.high, self.low = 0.8, 0.2
+        self.num_ids = 0
         store.write([Agent(agent_id="bot", created_at=now())])
+
+    def _id(self) -> str:
+        """Returns the next id. Which decisions are held out hangs on their ids: new ones would be another draw each time."""
+        self.num_ids += 1
+        return f"01900000-0000-7000-8000-{self.num_ids:012x}"
 
     def switch(self) -> None:
         """All tastes change."""
@@ -50,7 +55,7 @@ class Population:
             at = int(self.rng.choice(2, p=chosen[segment]))
             chance = self.high if self.likes[segment] == ACTIONS[at] else self.low
             chance = 0.5 if shuffled else chance
-            decision_id, moment = new_id(), now()
+            decision_id, moment = self._id(), now()
             records.append(
                 Decision(
                     decision_id=decision_id,
@@ -70,7 +75,7 @@ class Population:
             earned = float(self.rng.random() < chance)
             records.append(
                 Reward(
-                    reward_id=new_id(), episode_id=None, decision_id=decision_id, name="r", value=earned,
+                    reward_id=self._id(), episode_id=None, decision_id=decision_id, name="r", value=earned,
                     created_at=moment + timedelta(milliseconds=1),
                 )
             )  # fmt: skip
