@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from benchmarks.rl_peers.measuring import Watch, answer
 from benchmarks.rl_peers.prompts import Prompts
 from benchmarks.rl_settings import CARTPOLE, PROMPTS
-from learnloop.algorithms.algorithm import Algorithm
+from learnloop.algorithms.base.algorithm import Algorithm
 from learnloop.algorithms.building import build_algorithm, configure
-from learnloop.algorithms.network_policy import NetworkPolicy
-from learnloop.algorithms.replay import Entries, PrioritisedReplay
+from learnloop.algorithms.policies.network_policy import NetworkPolicy
+from learnloop.algorithms.replay.prioritised import Entries, PrioritisedReplay
 from learnloop.core.spaces import Box, Discrete, Spaces
 from learnloop.envs import EnvStream, make_stream
 from learnloop.training.options import make_options
-from learnloop.training.trainer import Trainer
+from learnloop.training.trainers.env_trainer import Trainer
 
 SHAPES: dict[str, tuple[int, tuple[int, ...], int]] = {
     "1536-256-256-128-5": (1536, (256, 256, 128), 5),

@@ -7,9 +7,9 @@ import time
 
 import numpy as np
 
-from learnloop.decisions.episode_learning import EpisodeTrainer
-from learnloop.decisions.service import Asked, Served
-from learnloop.decisions.settings import DecisionSettings, NetworkSettings
+from learnloop.decisions.learning.episode_learning import EpisodeTrainer
+from learnloop.decisions.service.service import Asked, Served
+from learnloop.decisions.service.settings import DecisionSettings, NetworkSettings
 
 MUTATIONS = ("try-catch-style", "context-reduction", "expansion", "constraint-addition", "task-decomposition")
 _WARM = 200

@@ -186,7 +186,7 @@ def _measure(module: str, *arguments: str) -> Any:
 def _skeleton_row(folder: Path, repetitions: int) -> Row:
     from learnloop.core.records import Episode
     from learnloop.loop import Workspace, find_settings
-    from learnloop.loop.tracing import trace_skeleton
+    from learnloop.loop.traces.reading import trace_skeleton
 
     home = folder / "skeleton"
     _record_long_trace(home)

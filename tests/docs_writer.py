@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import click
 
 from learnloop.cli.main import COMMANDS, cli
+from learnloop.compat import COMPATIBLE_GROUPS
 from learnloop.serve.app import GROUPS
-from learnloop.serve.openapi import describe
+from learnloop.serve.http.openapi import describe
 from tests.project import ROOT
 
 CLI_PAGE = ROOT / "docs" / "cli.md"
@@ -56,7 +57,7 @@ def cli_page() -> str:
 
 def api_page() -> str:
     """Returns the text of docs/openapi.json."""
-    return json.dumps(describe(GROUPS), indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(describe((*GROUPS, *COMPATIBLE_GROUPS)), indent=1, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":

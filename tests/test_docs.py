@@ -87,7 +87,7 @@ def test_every_public_name_is_documented() -> None:
 
 def test_every_event_and_format_is_documented() -> None:
     from learnloop.store import insert
-    from learnloop.traces.formats import FORMATS
+    from learnloop.traces.importing.formats import FORMATS
 
     events = [*insert._SIMPLE_EVENTS.values(), "episode.started", "episode.ended"]
     assert all(f"`{event}`" in (ROOT / "docs" / "store.md").read_text() for event in events)

@@ -1,104 +1,134 @@
-"""The architecture: which room may import which, function-local imports included."""
+"""The architecture: which room may import which, function-local imports included, and no circle between files."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.project import SOURCE, name_of, source_files, tree_of
+from tests.project import SOURCE, circles, imported_names, module_of, name_of, source_files, tree_of
 
 LAYERS = [
     {"core"},
+    {"system"},
     {"store", "sandbox", "models", "nn"},
     {"traces", "rewards", "memory", "envs", "algorithms", "registry"},
     {"evaluation"},
     {"llm"},
     {"training"},
-    {"agents", "decisions"},
+    {"decisions"},
+    {"agents"},
     {"release"},
     {"loop"},
     {"demo"},
     {"serve"},
+    {"compat"},
     {"cli"},
 ]
 """Lower first. A room imports rooms of lower layers and itself; members of one layer never import each other.
 
-``demo`` is an application on the facade, as a user would write it. ``testing`` is for tests and third parties: nothing
-in the product imports it but the commands in ``TOOLS``. The package's own ``__init__`` names the public things and
-imports them when asked.
+``demo`` is an application on the facade, as a user would write it. ``client`` talks to a server and knows the records
+alone. ``testing`` is for tests and third parties: nothing in the product imports it but the commands in ``TOOLS``. The
+package's own ``__init__`` names the public things and imports them when asked.
 """
 
 TOOLS = {"cli/probe.py": "a tool for those who write algorithms: it runs the probes of testing on theirs"}
 """Files that may import ``testing``, and why."""
 
+ISLANDS = {"client": {"core"}, "serve/http": {"serve/http", "core"}}
+"""Rooms and parts of rooms that know nothing else of learnloop than this."""
+
+MAX_FILES = 20
+"""In one folder, ``__init__`` included: a room with more is divided into named parts."""
+
 RANKS = {room: rank for rank, layer in enumerate(LAYERS) for room in layer}
+MODULES = {module_of(path) for path in source_files()}
 
 
-def imports_of(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yields each import of a room of learnloop, anywhere in a file, with its line."""
-    for node in ast.walk(tree):
-        names: list[str] = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)][:1]
-            if node.module == "learnloop":
-                names = [f"learnloop.{alias.name}" for alias in node.names]
-        for name in names:
-            parts = name.split(".")
-            if parts[0] == "learnloop" and len(parts) > 1:
-                yield node.lineno, parts[1]
-
-
-def faults(room: str, tree: ast.Module, name: str = "") -> list[str]:
-    """Returns the imports of a file of ``room`` that point up or sideways."""
-    found = []
-    for line, other in imports_of(tree):
-        if other.startswith("__") or other == room or (other == "testing" and name in TOOLS):
+def faults(name: str, tree: ast.Module) -> list[str]:
+    """Returns the imports of the file ``name`` that point up or sideways."""
+    room, found = name.split("/")[0], []
+    island = next((each for each in ISLANDS if name.startswith(f"{each}/")), None)
+    for line, imported in imported_names(tree):
+        parts = imported.split(".")
+        other = parts[1] if len(parts) > 1 else ""
+        if island is not None:
+            if not any("/".join(parts[1:]).startswith(allowed) for allowed in ISLANDS[island]):
+                found.append(f"line {line}: {island} imports {imported}, but knows nothing of it")
+        elif other == room or (other == "testing" and name in TOOLS):
             continue
-        if other == "testing" or other not in RANKS:
-            found.append(f"line {line}: {room} imports {other}, which no room of the product may")
-        elif room in RANKS and RANKS[other] >= RANKS[room]:
+        elif other not in RANKS:
+            found.append(f"line {line}: {room} imports {imported}, which no room of the product may")
+        elif RANKS[other] >= RANKS[room]:
             found.append(f"line {line}: {room} imports {other}, which is not below it")
     return found
 
 
-@pytest.mark.parametrize("path", source_files(), ids=name_of)
-def test_imports_point_down(path: Path) -> None:
-    parts = path.relative_to(SOURCE).parts
-    if len(parts) == 1 or parts[0] == "testing":
-        return
-    assert faults(parts[0], tree_of(path), name_of(path)) == []
+def _imports() -> dict[str, set[str]]:
+    """Returns which files of the package each of them imports, function-local and type-checking imports too."""
+    found: dict[str, set[str]] = {}
+    for path in source_files():
+        named = (name for _, name in imported_names(tree_of(path)))
+        modules = {name if name in MODULES else name.rpartition(".")[0] for name in named}
+        found[module_of(path)] = modules & MODULES
+    return found
+
+
+def test_imports_point_down() -> None:
+    found = {}
+    for path in source_files():
+        parts = path.relative_to(SOURCE).parts
+        if len(parts) > 1 and parts[0] != "testing":
+            found[name_of(path)] = faults(name_of(path), tree_of(path))
+    assert {name: each for name, each in found.items() if each} == {}
+
+
+def test_no_circle_between_files() -> None:
+    assert circles(_imports()) == []
+
+
+def test_circles_are_found() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set()}) == [["a", "b", "c"]]
+    assert circles({"a": {"a"}, "b": {"a"}}) == [["a"]]
+    assert circles({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+
+
+def test_no_folder_has_too_many_files() -> None:
+    folders = {path.parent for path in source_files()}
+    counts = {name_of(folder): len(list(folder.glob("*.py"))) for folder in folders}
+    assert {name: count for name, count in counts.items() if count > MAX_FILES} == {}
 
 
 def test_the_tools_exist() -> None:
     for name in TOOLS:
-        assert any(other == "testing" for _, other in imports_of(tree_of(SOURCE / name))), name
+        assert any(imported.startswith("learnloop.testing") for _, imported in imported_names(tree_of(SOURCE / name)))
 
 
 def test_every_room_has_a_layer() -> None:
-    rooms = {path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert rooms - {"testing"} <= RANKS.keys()
+    rooms = {path.relative_to(SOURCE).parts[0] for path in source_files() if path.parent != SOURCE}
+    assert rooms - {"testing"} <= RANKS.keys() | ISLANDS.keys()
 
 
 @pytest.mark.parametrize(
-    ("room", "source", "fine"),
+    ("name", "source", "fine"),
     [
-        ("store", "from learnloop.core import ids", True),
-        ("store", "from learnloop.traces import Recorder", False),
-        ("store", "def f():\n    import learnloop.cli.main", False),
-        ("registry", "from learnloop.algorithms import load_policy", False),
-        ("cli", "from learnloop.loop import Loop", True),
-        ("cli", "from learnloop import __version__", True),
-        ("core", "from learnloop import store", False),
-        ("loop", "from learnloop.testing import problems", False),
+        ("store/a.py", "from learnloop.core import ids", True),
+        ("store/a.py", "from learnloop.traces import Recorder", False),
+        ("store/a.py", "def f():\n    import learnloop.cli.main", False),
+        ("registry/a.py", "from learnloop.algorithms import load_policy", False),
+        ("cli/a.py", "from learnloop.loop import Loop", True),
+        ("cli/a.py", "from learnloop import __version__", False),
+        ("core/a.py", "from learnloop import store", False),
+        ("loop/a.py", "from learnloop.testing import problems", False),
+        ("cli/probe.py", "from learnloop.testing import problems", True),
+        ("serve/http/a.py", "from learnloop.serve.http.b import c", True),
+        ("client/a.py", "from learnloop.core.records import Span", True),
+        ("client/a.py", "from learnloop.store import Store", False),
     ],
 )
-def test_the_check_itself(room: str, source: str, fine: bool) -> None:
-    assert (faults(room, ast.parse(source)) == []) is fine
+def test_the_check_itself(name: str, source: str, fine: bool) -> None:
+    assert (faults(name, ast.parse(source)) == []) is fine
 
 
 def test_relative_imports_are_not_used() -> None:
@@ -109,3 +139,8 @@ def test_relative_imports_are_not_used() -> None:
         if isinstance(node, ast.ImportFrom) and node.level
     ]
     assert relative == []
+
+
+def test_only_files_of_the_package_are_read() -> None:
+    assert all(isinstance(path, Path) and path.suffix == ".py" for path in source_files())
+    assert "learnloop.core.ids" in MODULES

@@ -11,19 +11,19 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from learnloop.core.version import __version__
+
 if TYPE_CHECKING:
     from learnloop.core.attempts import Attempt, Score
     from learnloop.core.errors import LearnloopError
     from learnloop.decisions import Choice
     from learnloop.evaluation import OutcomeTable, VerificationOptions, verify_learning
     from learnloop.loop import Loop, OpenEpisode, ProofResult, Workspace
-    from learnloop.loop.env_evaluation import load_policy
-    from learnloop.loop.extensions import extensions, register
-    from learnloop.loop.training import Run, open_run, resume, train
-    from learnloop.rewards.engine import RewardEngine
-    from learnloop.rewards.function import reward_function
-
-__version__ = "0.1.0"
+    from learnloop.loop.training.env_evaluation import load_policy
+    from learnloop.loop.training.training import Run, open_run, resume, train
+    from learnloop.loop.workspace.extensions import extensions, register
+    from learnloop.rewards.scoring.engine import RewardEngine
+    from learnloop.rewards.scoring.function import reward_function
 
 _HOMES = {
     "Attempt": "learnloop.core.attempts",
@@ -34,17 +34,17 @@ _HOMES = {
     "OutcomeTable": "learnloop.evaluation",
     "ProofResult": "learnloop.loop",
     "VerificationOptions": "learnloop.evaluation",
-    "RewardEngine": "learnloop.rewards.engine",
+    "RewardEngine": "learnloop.rewards.scoring.engine",
     "Score": "learnloop.core.attempts",
     "Workspace": "learnloop.loop",
-    "Run": "learnloop.loop.training",
-    "extensions": "learnloop.loop.extensions",
-    "load_policy": "learnloop.loop.env_evaluation",
-    "open_run": "learnloop.loop.training",
-    "register": "learnloop.loop.extensions",
-    "resume": "learnloop.loop.training",
-    "reward_function": "learnloop.rewards.function",
-    "train": "learnloop.loop.training",
+    "Run": "learnloop.loop.training.training",
+    "extensions": "learnloop.loop.workspace.extensions",
+    "load_policy": "learnloop.loop.training.env_evaluation",
+    "open_run": "learnloop.loop.training.training",
+    "register": "learnloop.loop.workspace.extensions",
+    "resume": "learnloop.loop.training.training",
+    "reward_function": "learnloop.rewards.scoring.function",
+    "train": "learnloop.loop.training.training",
     "verify_learning": "learnloop.evaluation",
 }
 

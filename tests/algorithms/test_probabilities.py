@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from learnloop.algorithms import LinUCBConfig, SquareCBConfig, ThompsonConfig, build_config
-from learnloop.algorithms.linucb import linucb_probabilities
-from learnloop.algorithms.squarecb import squarecb_probabilities
-from learnloop.algorithms.thompson import thompson_probabilities
+from learnloop.algorithms.bandits.linucb import linucb_probabilities
+from learnloop.algorithms.bandits.squarecb import squarecb_probabilities
+from learnloop.algorithms.bandits.thompson import thompson_probabilities
 from learnloop.core.errors import UsageError
 
 FUNCTIONS = {

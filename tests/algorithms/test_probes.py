@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learnloop.algorithms.algorithm import Algorithm
+from learnloop.algorithms.base.algorithm import Algorithm
 from learnloop.testing.probe_subjects import (
     CONTINUOUS_TEMPERATURE,
     OFF_POLICY,

@@ -101,5 +101,5 @@ def test_help_loads_nothing_heavy() -> None:
 
 def test_serving_looks_for_no_packages() -> None:
     """A policy that is served does not pay for the search of entry points."""
-    _, modules = measure("from learnloop.algorithms.network_policy import NetworkPolicy", repetitions=1)
+    _, modules = measure("from learnloop.algorithms.policies.network_policy import NetworkPolicy", repetitions=1)
     assert "importlib.metadata" not in modules

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from learnloop.loop import Settings, Workspace
-from learnloop.loop.labelling import label
+from learnloop.loop.rewards.labelling import label
 from tests.cli.calling import Call
 from tests.loop.recorded_runs import answered
 from tests.rewards.labelled_texts import labelled_attempts

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 
 from learnloop.algorithms.building import build_algorithm, configure
-from learnloop.algorithms.network_policy import NetworkPolicy
+from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.cli.main import run
 from learnloop.core.protocols import PolicyArtifact
 from learnloop.core.records import Verdict

@@ -97,7 +97,7 @@ def test_a_file_of_examples(call: Call, store: Settings, tmp_path: Path) -> None
 def test_labels_are_asked_for_answered_and_held_against(call: Call, store: Settings) -> None:
     call("rewards", "calculate", "right", "wrong", "--weight", "correctness")
     with Workspace(store) as workspace:
-        from learnloop.rewards.label_queue import LabelAsk, LabelQueue
+        from learnloop.rewards.learned.label_queue import LabelAsk, LabelQueue
 
         LabelQueue(workspace.store).ask([
             LabelAsk(episode_id="right", reason="asked", priority=2.0, suggested_value=0.9, suggested_by="ab"),

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.algorithms import load_policy
-from learnloop.algorithms.exploration import explore
+from learnloop.algorithms.bandits.exploration import explore
 from learnloop.core.clock import now
 from learnloop.core.records import Agent, Decision, DecisionMode, Record, Reward
-from learnloop.decisions.learner import Learner
-from learnloop.decisions.settings import DecisionSettings, VersionedSettings
+from learnloop.decisions.learning.learner import Learner
+from learnloop.decisions.service.settings import DecisionSettings, VersionedSettings
 from learnloop.registry import Registry
 from learnloop.store import Store
 
@@ -34,7 +34,7 @@ class Population:
         store.write([Agent(agent_id="bot", created_at=now())])
 
     def _id(self) -> str:
-        """Returns the next id. Which decisions are held out hangs on their ids: new ones would be another draw each time."""
+        """Returns the next id; they come in order, since which decisions are held out hangs on their ids."""
         self.num_ids += 1
         return f"01900000-0000-7000-8000-{self.num_ids:012x}"
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from learnloop.algorithms.exploration import ExplorationConfig
-from learnloop.algorithms.joint_config import JointConfig
+from learnloop.algorithms.bandits.exploration import ExplorationConfig
+from learnloop.algorithms.hashed.config import JointConfig
 from learnloop.core.records import LearningUpdate, Verdict
-from learnloop.decisions.settings import DecisionSettings, LearningSettings
+from learnloop.decisions.service.settings import DecisionSettings, LearningSettings
 from learnloop.registry import Registry
 from learnloop.store import Store
 from tests.decisions.population import NAME, Population

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from learnloop.core.errors import UsageError
 from learnloop.core.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 from learnloop.envs.spaces import ActionEdge, from_gymnasium, random_actions
-from learnloop.nn.observation_encoder import ObservationEncoder
+from learnloop.nn.encoders.observation_encoder import ObservationEncoder
 
 FREE = spaces.Discrete(2)
 

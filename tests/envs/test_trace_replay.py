@@ -15,7 +15,7 @@ from learnloop.envs import check_env, make_stream
 from learnloop.envs.registry import make_env, resolve_env
 from learnloop.envs.spaces import random_actions
 from learnloop.envs.trace_replay import TraceReplay
-from learnloop.traces.datasets import dataset_from_file
+from learnloop.traces.datasets.building import dataset_from_file
 from tests.traces.logs import decision, episode, goal_line, reward, write_lines, write_records
 
 LINES = [goal_line(10 * e + s, f"goal {e}", "abc"[(e + s) % 3], success=s > 0) for e in range(5) for s in range(1 + e)]

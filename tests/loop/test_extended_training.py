@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 import learnloop as ll
-from learnloop.algorithms.onnx_export import onnx_bytes
+from learnloop.algorithms.policies.onnx_export import onnx_bytes
 from learnloop.core.errors import ExtensionError, NotFoundError, UsageError
 from learnloop.core.extensions import POINTS
 from learnloop.envs import make_stream

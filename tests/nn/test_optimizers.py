@@ -12,7 +12,7 @@ import torch
 
 from learnloop.core.errors import UsageError
 from learnloop.nn import optimizers
-from learnloop.nn.mlp import MLP, Head, MLPConfig
+from learnloop.nn.mlp.network import MLP, Head, MLPConfig
 from learnloop.nn.optimizers import Adam, AdamW, Optimizer, RMSprop, clip_coefficient, gradient_norm
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from learnloop.nn.mlp import MLP
+from learnloop.nn.mlp.network import MLP
 
 
 def leaves(network: MLP, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from learnloop.core.attempts import Attempt, AttemptStep, ToolCall
 from learnloop.core.seeding import generator
-from learnloop.rewards.learned import Labelled
+from learnloop.rewards.learned.reward import Labelled
 
 TOPICS = (
     "reset a forgotten password", "cancel a hotel booking", "return a broken kettle", "fix a flat bicycle tyre",

@@ -7,7 +7,7 @@ import pytest
 from learnloop.core.attempts import Attempt, AttemptStep, TaskType
 from learnloop.core.errors import UsageError
 from learnloop.rewards import RewardEngine, normalize_group
-from learnloop.rewards.shaping import shaping_terms
+from learnloop.rewards.sharing.shaping import shaping_terms
 
 
 def test_a_group_of_one_is_refused_and_gets_no_made_up_rival() -> None:

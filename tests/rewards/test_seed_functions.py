@@ -10,18 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop.core.attempts import Attempt, AttemptStep, ToolCall
-from learnloop.rewards import (
-    History,
+from learnloop.rewards import History, efficiency_from
+from learnloop.rewards.functions.built_in import (
     efficiency,
-    efficiency_from,
     format_compliance,
     syntax_validation,
     task_completion,
     tool_success,
 )
-from learnloop.rewards.format_compliance import has_xml_elements
-from learnloop.rewards.json_shapes import json_key, same_json
-from learnloop.rewards.parsers import LANGUAGES, find_fault
+from learnloop.rewards.functions.format_compliance import has_xml_elements
+from learnloop.rewards.functions.json_shapes import json_key, same_json
+from learnloop.rewards.functions.parsers import LANGUAGES, find_fault
 
 
 def fenced(language: str, code: str) -> Attempt:

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from learnloop.loop.workspace import Workspace, find_settings
+from learnloop.loop.workspace.workspace import Workspace, find_settings
 from learnloop.serve import Operations, ServeOptions, create_app
+from learnloop.serve.http.sockets import listen
 from learnloop.serve.server import Server
-from learnloop.serve.sockets import listen
 from tests.serve.probes import plain, probes
 
 

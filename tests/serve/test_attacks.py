@@ -34,20 +34,21 @@ from urllib.parse import quote
 
 import pytest
 
+from learnloop.compat import COMPATIBLE_GROUPS
 from learnloop.core.records import ApiScope
 from learnloop.loop import Loop
-from learnloop.loop.api_keys import create_key
-from learnloop.loop.workspace import Workspace, find_settings
+from learnloop.loop.workspace.api_keys import create_key
+from learnloop.loop.workspace.workspace import Workspace, find_settings
 from learnloop.serve.app import GROUPS
-from learnloop.serve.ndjson import NDJSON
-from learnloop.serve.operations import Operation
+from learnloop.serve.http.ndjson import NDJSON
+from learnloop.serve.http.operations import Operation
 from learnloop.store import schema
 from tests.serve.conftest import Reply, read_all, status_of
 from tests.serve.server_process import ServerProcess
 from tests.serve.test_routes import IDS
 
 JSON = "application/json"
-OPERATIONS = [operation for group in GROUPS for operation in group.routes]
+OPERATIONS = [operation for group in (*GROUPS, *COMPATIBLE_GROUPS) for operation in group.routes]
 TAKING = [operation for operation in OPERATIONS if operation.rules.accepts]
 VARYING = [operation for operation in OPERATIONS if "{" in operation.path]
 ASKED = [operation for operation in OPERATIONS if operation.dependant.query_params]

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
+from learnloop.compat import COMPATIBLE_GROUPS
 from learnloop.core.clock import now
 from learnloop.core.ids import new_id
 from learnloop.core.records import (
@@ -24,15 +25,15 @@ from learnloop.core.records import (
     Record,
     RewardShare,
 )
-from learnloop.loop.workspace import Workspace, find_settings
+from learnloop.loop.workspace.workspace import Workspace, find_settings
 from learnloop.serve.app import GROUPS
-from learnloop.serve.operations import Operation
+from learnloop.serve.http.operations import Operation
 from tests.serve.conftest import Running, Start
 from tests.serve.test_routes import CURSORS
 
 LISTS = [
     operation
-    for group in GROUPS
+    for group in (*GROUPS, *COMPATIBLE_GROUPS)
     for operation in group.routes
     if "GET" in operation.methods
     if {"limit", "after"} & {parameter.alias for parameter in operation.dependant.query_params}

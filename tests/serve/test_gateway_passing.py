@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from learnloop.core.records import Episode, Span, SpanStatus
-from learnloop.loop.workspace import Workspace
-from learnloop.serve.gateway import Gateway, GatewayOptions, make_gateway
-from learnloop.serve.gateway_runs import RunName, Runs
+from learnloop.loop.workspace.workspace import Workspace
+from learnloop.serve.routes.gateway import Gateway, GatewayOptions, make_gateway
+from learnloop.serve.routes.gateway_runs import RunName, Runs
 from learnloop.serve.service import Service
-from learnloop.traces.clients.calls import ModelCall
-from learnloop.traces.dialects.chat_completions import ChatCompletions
-from learnloop.traces.messages import text_of
+from learnloop.traces.conversation.dialects.chat_completions import ChatCompletions
+from learnloop.traces.conversation.messages import text_of
+from learnloop.traces.recording.clients.calls import ModelCall
 from tests.serve.conftest import Running, Start, eventually, read_all, status_of
 from tests.traces.sink import Sink
 

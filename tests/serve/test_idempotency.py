@@ -17,8 +17,8 @@ from starlette.responses import Response
 from learnloop.core.clock import now
 from learnloop.core.errors import ConflictError
 from learnloop.core.records import Agent, ApiScope, IdempotentAnswer
-from learnloop.loop.api_keys import create_key
-from learnloop.loop.idempotent_answers import (
+from learnloop.loop.workspace.api_keys import create_key
+from learnloop.loop.workspace.idempotent_answers import (
     CLAIM_SECONDS,
     KEPT_HOURS,
     Claim,
@@ -27,10 +27,10 @@ from learnloop.loop.idempotent_answers import (
     release_request,
     remove_old_answers,
 )
-from learnloop.loop.workspace import Workspace, find_settings
+from learnloop.loop.workspace.workspace import Workspace, find_settings
 from learnloop.serve import Operations, Problem, answer, call_of, read_json, service_of
-from learnloop.serve.ndjson import NDJSON, ndjson_answer
-from learnloop.serve.openapi import describe
+from learnloop.serve.http.ndjson import NDJSON, ndjson_answer
+from learnloop.serve.http.openapi import describe
 from learnloop.store import schema
 from tests.serve.conftest import Reply, Running, Start, eventually
 from tests.serve.probes import Thing, plain_error

@@ -10,8 +10,8 @@ import pytest
 
 from learnloop.core.records import Episode, EpisodeStatus, Span
 from learnloop.store import Store
-from learnloop.traces.messages import message, text_part, tool_call_part, tool_response_part
-from learnloop.traces.steps import Step, steps_of
+from learnloop.traces.conversation.messages import message, text_part, tool_call_part, tool_response_part
+from learnloop.traces.conversation.steps import Step, steps_of
 from tests.loopback import Answer, LoopbackServer, ToolCall
 from tests.serve.conftest import Start, eventually
 

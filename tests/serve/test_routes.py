@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from learnloop.compat import COMPATIBLE_GROUPS
 from learnloop.core.errors import UsageError
 from learnloop.core.records import ApiScope, Reward
 from learnloop.loop import Loop
-from learnloop.loop.workspace import Workspace, find_settings
+from learnloop.loop.workspace.workspace import Workspace, find_settings
 from learnloop.serve import Limits, Operations
 from learnloop.serve.app import GROUPS
-from learnloop.serve.openapi import describe
+from learnloop.serve.http.openapi import describe
 from tests.docs_writer import API_PAGE, api_page
 from tests.serve.conftest import Running, Start, status_of
 from tests.serve.probes import Thing, plain, probes
@@ -172,10 +173,10 @@ def test_the_description_is_served(start: Start) -> None:
 
 
 def test_the_description_of_every_route() -> None:
-    document = describe((*GROUPS, probes, plain))
+    document = describe((*GROUPS, *COMPATIBLE_GROUPS, probes, plain))
     assert document["openapi"].startswith("3.1")
     names = []
-    for group in (*GROUPS, probes, plain):
+    for group in (*GROUPS, *COMPATIBLE_GROUPS, probes, plain):
         for operation in group.routes:
             for method in operation.methods or ():
                 described = document["paths"][operation.path_format][method.lower()]
@@ -196,7 +197,7 @@ def test_the_description_of_every_route() -> None:
 
 
 def test_every_reference_of_the_description_leads_somewhere() -> None:
-    document = describe(GROUPS)
+    document = describe((*GROUPS, *COMPATIBLE_GROUPS))
     text = json.dumps(document)
     for name in {part.partition('"')[0] for part in text.split('"#/components/schemas/')[1:]}:
         assert name in document["components"]["schemas"], name

@@ -17,14 +17,14 @@ import pytest
 from learnloop.core.clock import now
 from learnloop.core.errors import AuthError, ConflictError, NotFoundError, UsageError
 from learnloop.core.records import Agent
-from learnloop.loop.workspace import Workspace, find_settings
-from learnloop.serve.sockets import listen
+from learnloop.loop.workspace.workspace import Workspace, find_settings
+from learnloop.serve.http.sockets import listen
 
 PROGRAM = """
 import asyncio, sys
 from learnloop.core.clock import now
 from learnloop.core.records import Agent, ApiScope
-from learnloop.loop.workspace import Workspace, find_settings
+from learnloop.loop.workspace.workspace import Workspace, find_settings
 from starlette.requests import Request
 from learnloop.serve import Operations, ServeOptions, answer, serve, service_of
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from learnloop.algorithms.a2c import A2C, A2CConfig
-from learnloop.algorithms.algorithm import Algorithm
-from learnloop.algorithms.dqn import DQN, DQNConfig
-from learnloop.algorithms.network_policy import NetworkPolicy
+from learnloop.algorithms.base.algorithm import Algorithm
+from learnloop.algorithms.off_policy.dqn import DQN, DQNConfig
+from learnloop.algorithms.on_policy.a2c import A2C, A2CConfig
+from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.core.spaces import Spaces
 from learnloop.testing.probe_subjects import ON_POLICY
 from learnloop.testing.probes import GAMMA

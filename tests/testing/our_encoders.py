@@ -8,9 +8,9 @@ import numpy as np
 
 from learnloop.core.errors import ContextError
 from learnloop.core.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
-from learnloop.nn.context_encoder import ContextEncoder
-from learnloop.nn.context_schema import ContextSchema
-from learnloop.nn.observation_encoder import ObservationEncoder
+from learnloop.nn.encoders.context_encoder import ContextEncoder
+from learnloop.nn.encoders.context_schema import ContextSchema
+from learnloop.nn.encoders.observation_encoder import ObservationEncoder
 from learnloop.testing.contracts.encoder import EncoderContract
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learnloop.algorithms.algorithm import Algorithm
+from learnloop.algorithms.base.algorithm import Algorithm
 from learnloop.algorithms.building import build_algorithm, configure
 from learnloop.core.errors import UsageError
 from learnloop.envs import make_stream

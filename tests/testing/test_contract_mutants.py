@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learnloop.algorithms.a2c import A2C, A2CConfig
-from learnloop.algorithms.iql import IQL, IQLConfig
-from learnloop.algorithms.network_policy import NetworkPolicy
-from learnloop.algorithms.replay import PrioritisedReplay, ReplayBuffer
-from learnloop.algorithms.states import AlgorithmState
+from learnloop.algorithms.base.states import AlgorithmState
+from learnloop.algorithms.offline.iql import IQL, IQLConfig
+from learnloop.algorithms.on_policy.a2c import A2C, A2CConfig
+from learnloop.algorithms.policies.network_policy import NetworkPolicy
+from learnloop.algorithms.replay.prioritised import PrioritisedReplay, ReplayBuffer
 from learnloop.core.errors import CorruptError, UsageError
 from learnloop.core.seeding import generator
 from learnloop.core.spaces import Discrete
-from learnloop.nn.mlp import MLP, Head, MLPConfig
+from learnloop.nn.mlp.network import MLP, Head, MLPConfig
 from learnloop.testing.contracts import (
     AlgorithmContract,
     BufferContract,

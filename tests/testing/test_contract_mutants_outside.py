@@ -14,12 +14,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from learnloop.algorithms.network_policy import NetworkPolicy
+from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.core.errors import ActionError, ContextError, CorruptError, LearnloopError
 from learnloop.core.protocols import PolicyArtifact
 from learnloop.core.records import Reward
 from learnloop.core.spaces import Discrete
-from learnloop.nn.mlp import MLP, Head, MLPConfig
+from learnloop.nn.mlp.network import MLP, Head, MLPConfig
 from learnloop.store import Store
 from learnloop.testing.contracts import (
     EnvironmentContract,

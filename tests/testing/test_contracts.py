@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop.algorithms.algorithm import Algorithm
+from learnloop.algorithms.bandits.contextual import BanditTrainer, build_config
+from learnloop.algorithms.base.algorithm import Algorithm
 from learnloop.algorithms.building import ALGORITHMS, build_algorithm, configure
-from learnloop.algorithms.contextual import BanditTrainer, build_config
-from learnloop.algorithms.network_policy import NetworkPolicy
-from learnloop.algorithms.replay import PrioritisedReplay, ReplayBuffer
+from learnloop.algorithms.policies.network_policy import NetworkPolicy
+from learnloop.algorithms.replay.prioritised import PrioritisedReplay, ReplayBuffer
 from learnloop.core.extensions import POINTS
 from learnloop.core.protocols import Sample
 from learnloop.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete, Spaces
 from learnloop.envs.registry import REGISTERED, make_env, resolve_env
-from learnloop.nn.mlp import MLP, Head, MLPConfig
+from learnloop.nn.mlp.network import MLP, Head, MLPConfig
 from learnloop.nn.network import Network
 from learnloop.nn.network_builders import build_network
-from learnloop.nn.torch_mlp import on_device
-from learnloop.nn.torch_network import TorchNetwork
+from learnloop.nn.torch.mlp import on_device
+from learnloop.nn.torch.network import TorchNetwork
 from learnloop.testing.contracts import (
     AlgorithmContract,
     BufferContract,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learnloop.algorithms.replay import Entries, PrioritisedReplay, ReplayBuffer
+from learnloop.algorithms.replay.prioritised import Entries, PrioritisedReplay, ReplayBuffer
 from learnloop.core.errors import UsageError
 from learnloop.core.spaces import Discrete
 from learnloop.testing.probes import ProbeError

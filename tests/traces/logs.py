@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from learnloop.core.records import Decision, Episode, EpisodeStatus, Record, Reward, Span, SpanStatus
-from learnloop.traces.formats import native
+from learnloop.traces.importing.formats import native
 
 START = datetime(2026, 1, 1, 10, tzinfo=UTC)
 

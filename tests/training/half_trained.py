@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from learnloop.algorithms.building import build_algorithm, configure
-from learnloop.algorithms.network_policy import NetworkPolicy
+from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.envs import make_stream, resolve_env
 from learnloop.training.presets import find_preset
 

@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from learnloop.algorithms.network_policy import NetworkPolicy
+from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.core.errors import UsageError
 from learnloop.core.spaces import Box, Discrete, Spaces
 from learnloop.training.collecting import EpsilonPolicy, collect_dataset

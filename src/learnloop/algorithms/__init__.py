@@ -3,33 +3,33 @@
 They know nothing of stores, agents, environments or evaluation.
 """
 
-from learnloop.algorithms.a2c import A2C, A2CConfig
-from learnloop.algorithms.a3c import A3C, A3CConfig
-from learnloop.algorithms.actions import allowed_actions, check_actions, check_reward, draw
-from learnloop.algorithms.algorithm import Algorithm
-from learnloop.algorithms.algorithm_config import AlgorithmConfig
-from learnloop.algorithms.bandit_config import BanditConfig
+from learnloop.algorithms.bandits.actions import allowed_actions, check_actions, check_reward, draw
+from learnloop.algorithms.bandits.config import BanditConfig
+from learnloop.algorithms.bandits.contextual import BanditTrainer, ContextualBandit, Prepared, build_config
+from learnloop.algorithms.bandits.exploration import ExplorationConfig, explore, explore_distribution
+from learnloop.algorithms.bandits.linear_policy import LinearPolicy, load_policy
+from learnloop.algorithms.bandits.linucb import LinUCBConfig
+from learnloop.algorithms.bandits.ridge import Ridge
+from learnloop.algorithms.bandits.squarecb import SquareCBConfig
+from learnloop.algorithms.bandits.thompson import ThompsonConfig
+from learnloop.algorithms.bandits.uniform import Random, RandomConfig
+from learnloop.algorithms.base.algorithm import Algorithm
+from learnloop.algorithms.base.config import AlgorithmConfig
+from learnloop.algorithms.base.schedules import Linear
+from learnloop.algorithms.base.states import AlgorithmState
 from learnloop.algorithms.building import ALGORITHMS, build_algorithm, configure
-from learnloop.algorithms.contextual import BanditTrainer, ContextualBandit, Prepared, build_config
-from learnloop.algorithms.dqn import DQN, DQNConfig
-from learnloop.algorithms.exploration import ExplorationConfig, explore, explore_distribution
-from learnloop.algorithms.joint_config import JointConfig
-from learnloop.algorithms.joint_policy import JointPolicy
-from learnloop.algorithms.joint_trainer import JointTrainer
-from learnloop.algorithms.linear_policy import LinearPolicy, load_policy
-from learnloop.algorithms.linucb import LinUCBConfig
-from learnloop.algorithms.network_policy import NetworkPolicy
-from learnloop.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyConfig
-from learnloop.algorithms.ppo import PPO, PPOConfig
-from learnloop.algorithms.replay import PrioritisedReplay, ReplayBuffer
-from learnloop.algorithms.ridge import Ridge
-from learnloop.algorithms.rollout import Batch, Segment
-from learnloop.algorithms.sac import SAC, SACConfig
-from learnloop.algorithms.schedules import Linear
-from learnloop.algorithms.squarecb import SquareCBConfig
-from learnloop.algorithms.states import AlgorithmState
-from learnloop.algorithms.thompson import ThompsonConfig
-from learnloop.algorithms.uniform import Random, RandomConfig
+from learnloop.algorithms.hashed.config import JointConfig
+from learnloop.algorithms.hashed.policy import JointPolicy
+from learnloop.algorithms.hashed.trainer import JointTrainer
+from learnloop.algorithms.off_policy.dqn import DQN, DQNConfig
+from learnloop.algorithms.off_policy.sac import SAC, SACConfig
+from learnloop.algorithms.on_policy.a2c import A2C, A2CConfig
+from learnloop.algorithms.on_policy.a3c import A3C, A3CConfig
+from learnloop.algorithms.on_policy.learner import OnPolicyAlgorithm, OnPolicyConfig
+from learnloop.algorithms.on_policy.ppo import PPO, PPOConfig
+from learnloop.algorithms.on_policy.rollout import Batch, Segment
+from learnloop.algorithms.policies.network_policy import NetworkPolicy
+from learnloop.algorithms.replay.prioritised import PrioritisedReplay, ReplayBuffer
 
 __all__ = [
     "A2C",

@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from learnloop.algorithms.a2c import A2C
-from learnloop.algorithms.a3c import A3C
-from learnloop.algorithms.algorithm import Algorithm
-from learnloop.algorithms.algorithm_config import AlgorithmConfig
-from learnloop.algorithms.awac import AWAC
-from learnloop.algorithms.bc import BC
-from learnloop.algorithms.cql import CQL
-from learnloop.algorithms.dqn import DQN
-from learnloop.algorithms.iql import IQL
-from learnloop.algorithms.ppo import PPO
-from learnloop.algorithms.sac import SAC
-from learnloop.algorithms.uniform import Random
+from learnloop.algorithms.bandits.uniform import Random
+from learnloop.algorithms.base.algorithm import Algorithm
+from learnloop.algorithms.base.config import AlgorithmConfig
+from learnloop.algorithms.off_policy.dqn import DQN
+from learnloop.algorithms.off_policy.sac import SAC
+from learnloop.algorithms.offline.awac import AWAC
+from learnloop.algorithms.offline.bc import BC
+from learnloop.algorithms.offline.cql import CQL
+from learnloop.algorithms.offline.iql import IQL
+from learnloop.algorithms.on_policy.a2c import A2C
+from learnloop.algorithms.on_policy.a3c import A3C
+from learnloop.algorithms.on_policy.ppo import PPO
 from learnloop.core.errors import UsageError, one_of
 from learnloop.core.extensions import POINTS
 from learnloop.core.spaces import Spaces

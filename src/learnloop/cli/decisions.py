@@ -10,8 +10,8 @@ import click
 from learnloop.cli.output import json_option, open_workspace, print_json, print_table, progress, say
 
 if TYPE_CHECKING:
-    from learnloop.loop.counterfactual import Counterfactual
-    from learnloop.loop.decision_imports import DecisionImport
+    from learnloop.loop.decisions.counterfactual import Counterfactual
+    from learnloop.loop.decisions.importing import DecisionImport
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _NOTHING_YET = "no decisions; make some with: learnloop serve, or: learnloop decisions import FILE"
@@ -53,7 +53,7 @@ def import_(
       learnloop decisions import train.vw --agent shop --policy banner --format vw --strict
     """
     from learnloop.core.errors import NotFoundError
-    from learnloop.loop.decision_imports import import_decisions
+    from learnloop.loop.decisions.importing import import_decisions
 
     for file in files:
         if not file.is_file():
@@ -123,7 +123,7 @@ def list_(
     Examples:
       learnloop decisions list --agent shop --policy banner --limit 10
     """
-    from learnloop.loop.decision_reading import list_decisions
+    from learnloop.loop.decisions.reading import list_decisions
 
     page = list_decisions(open_workspace(ctx), agent=agent, policy=policy, episode=episode, limit=limit, after=after)
     if as_json:
@@ -149,7 +149,7 @@ def show(ctx: click.Context, decision_id: str, as_json: bool) -> None:
     Examples:
       learnloop decisions show 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012
     """
-    from learnloop.loop.decision_reading import show_decision
+    from learnloop.loop.decisions.reading import show_decision
 
     found = show_decision(open_workspace(ctx), decision_id)
     decision = found.decision
@@ -198,7 +198,7 @@ def reward(
       learnloop decisions reward 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012 1
       learnloop decisions reward 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012 click=1 minutes=-0.3
     """
-    from learnloop.loop.decision_changes import reward as write
+    from learnloop.loop.decisions.changes import reward as write
 
     values = _parts(parts)
     rewards = write(open_workspace(ctx), decision_id, values, author=author, reason=reason)
@@ -233,7 +233,7 @@ def activate(ctx: click.Context, decision_id: str, as_json: bool) -> None:
     Examples:
       learnloop decisions activate 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012
     """
-    from learnloop.loop.decision_changes import activate as write
+    from learnloop.loop.decisions.changes import activate as write
 
     found = write(open_workspace(ctx), decision_id)
     if as_json:
@@ -262,8 +262,8 @@ def evaluate(
       learnloop decisions evaluate shop banner
       learnloop decisions evaluate shop banner --target champion --target uniform --since 7d --json
     """
-    from learnloop.loop.counterfactual import DEFAULT_TARGETS, CounterfactualOptions, evaluate_decisions
-    from learnloop.loop.moments import parse_moment
+    from learnloop.loop.decisions.counterfactual import DEFAULT_TARGETS, CounterfactualOptions, evaluate_decisions
+    from learnloop.loop.workspace.times import parse_moment
 
     for name in ("since", "until"):
         options[name] = None if options[name] is None else parse_moment(options[name])
@@ -308,7 +308,7 @@ def match_rate_(ctx: click.Context, agent: str, policy: str, newest: int | None,
     Examples:
       learnloop decisions match-rate shop banner --newest 1000
     """
-    from learnloop.decisions.apprentice import match_rate
+    from learnloop.decisions.learning.apprentice import match_rate
 
     found = match_rate(open_workspace(ctx).store, agent, policy, newest=newest)
     if as_json:
@@ -334,7 +334,7 @@ def updates(ctx: click.Context, agent: str, policy: str, limit: int, after: str 
     Examples:
       learnloop decisions updates shop banner --json
     """
-    from learnloop.loop.decision_reading import list_updates
+    from learnloop.loop.decisions.reading import list_updates
 
     page = list_updates(open_workspace(ctx), agent, policy, limit=limit, after=after)
     if as_json:
@@ -380,8 +380,8 @@ def settings(
       learnloop decisions settings shop banner --history
     """
     from learnloop.cli.setting_values import changed
-    from learnloop.decisions.settings import read_settings
-    from learnloop.decisions.settings_store import current, history, put
+    from learnloop.decisions.service.settings import read_settings
+    from learnloop.decisions.service.settings_store import current, history, put
 
     is_change = bool(changes) or given is not None
     if is_change and is_history:

@@ -23,7 +23,7 @@ def extensions(kind: str | None, as_json: bool) -> None:
       learnloop extensions
       learnloop extensions --kind algorithm --json
     """
-    from learnloop.loop.extensions import extensions as list_extensions
+    from learnloop.loop.workspace.extensions import extensions as list_extensions
 
     found = list_extensions(kind)
     if as_json:

@@ -35,7 +35,7 @@ def create(ctx: click.Context, name: str, scopes: tuple[str, ...], expires_days:
       learnloop keys create collector --scope ingest
       learnloop keys create dashboard --scope read --scope act --expires-days 90 --json
     """
-    from learnloop.loop.api_keys import create_key
+    from learnloop.loop.workspace.api_keys import create_key
 
     made = create_key(open_workspace(ctx, create=True), name, scopes, expires_days=expires_days)
     if as_json:
@@ -55,7 +55,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
     Examples:
       learnloop keys list --json
     """
-    from learnloop.loop.api_keys import list_keys
+    from learnloop.loop.workspace.api_keys import list_keys
 
     found = list_keys(open_workspace(ctx))
     if as_json:
@@ -80,7 +80,7 @@ def revoke(ctx: click.Context, key_id: str, as_json: bool) -> None:
     Examples:
       learnloop keys revoke 019b2f3c-...
     """
-    from learnloop.loop.api_keys import revoke_key
+    from learnloop.loop.workspace.api_keys import revoke_key
 
     key = revoke_key(open_workspace(ctx), key_id)
     if as_json:
@@ -96,7 +96,7 @@ def _shown(key: ApiKey) -> dict[str, object]:
 
 def _state(key: ApiKey) -> str:
     from learnloop.core.clock import now
-    from learnloop.loop.api_keys import is_valid
+    from learnloop.loop.workspace.api_keys import is_valid
 
     if key.revoked_at is not None:
         return "revoked"

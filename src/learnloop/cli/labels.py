@@ -32,7 +32,7 @@ def ask(ctx: click.Context, number: int, agent: str | None, seed: int, as_json: 
       learnloop labels ask 20
       learnloop labels ask 20 --agent support --json
     """
-    from learnloop.loop.learned_rewards import fill_label_queue
+    from learnloop.loop.rewards.learned import fill_label_queue
 
     opened = fill_label_queue(open_workspace(ctx), number, agent=agent, seed=seed)
     if as_json:
@@ -57,7 +57,7 @@ def list_(ctx: click.Context, limit: int, after: str | None, as_json: bool) -> N
     Examples:
       learnloop labels list --limit 5
     """
-    from learnloop.loop.labelling import show_requests
+    from learnloop.loop.rewards.labelling import show_requests
 
     page = show_requests(open_workspace(ctx), limit=limit, after=after)
     if as_json:
@@ -104,7 +104,7 @@ def answer(
       learnloop labels answer 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012 good --author ada
       learnloop labels answer 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012 --accept --author ada
     """
-    from learnloop.loop.labelling import label_queue, read_label
+    from learnloop.loop.rewards.labelling import label_queue, read_label
 
     if (value is None) != accept:
         raise click.UsageError("give a VALUE, or --accept to take the suggestion")
@@ -131,7 +131,7 @@ def skip(ctx: click.Context, request_id: str, author: str, as_json: bool) -> Non
     Examples:
       learnloop labels skip 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012 --author ada
     """
-    from learnloop.loop.labelling import label_queue
+    from learnloop.loop.rewards.labelling import label_queue
 
     closed = label_queue(open_workspace(ctx)).skip(request_id, author)
     if as_json:
@@ -155,8 +155,8 @@ def learn(ctx: click.Context, seed: int, as_json: bool) -> None:
     Examples:
       learnloop labels learn
     """
-    from learnloop.loop.learned_rewards import learn_reward
-    from learnloop.rewards.learned import LearnedRewardConfig
+    from learnloop.loop.rewards.learned import learn_reward
+    from learnloop.rewards.learned.reward import LearnedRewardConfig
 
     learned, place = learn_reward(open_workspace(ctx), LearnedRewardConfig(seed=seed))
     report = learned.report

@@ -151,7 +151,7 @@ def export(ctx: click.Context, name: str, file: str, format_: str, masked: bool,
       learnloop policy export cartpole cartpole.onnx
       learnloop policy export cartpole@champion cartpole.onnx --masked --json
     """
-    from learnloop.loop.policy_export import export_version
+    from learnloop.loop.training.policy_export import export_version
 
     version = export_version(open_workspace(ctx), name, file, masked=masked)
     if as_json:

@@ -13,9 +13,9 @@ from learnloop.cli.output import json_option, open_workspace, print_json, print_
 
 if TYPE_CHECKING:
     from learnloop.loop import Workspace
-    from learnloop.loop.attempts import Truths
-    from learnloop.loop.rewarding import RewardProcess
-    from learnloop.loop.scoring import Regraded, ScoredEpisode
+    from learnloop.loop.rewards.attempts import Truths
+    from learnloop.loop.rewards.rewarding import RewardProcess
+    from learnloop.loop.rewards.scoring import Regraded, ScoredEpisode
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _weight = click.option(
@@ -65,7 +65,7 @@ def calculate(
       learnloop rewards calculate --agent solver --missing --weight correctness=1
       learnloop rewards calculate --all --dry-run --json
     """
-    from learnloop.loop.scoring import EpisodeChoice, count_episodes, score_episodes
+    from learnloop.loop.rewards.scoring import EpisodeChoice, count_episodes, score_episodes
 
     if bool(episodes) == any(which[name] for name in ("agent", "task", "is_all")) or (episodes and which["missing"]):
         raise click.UsageError("say what to score: EPISODE..., --agent NAME, --task TASK or --all")
@@ -133,8 +133,8 @@ def history(ctx: click.Context, /, limit: int, after: str | None, totals: bool, 
       learnloop rewards history --episode 019b2f3c --json
       learnloop rewards history --totals
     """
-    from learnloop.loop.tracing import resolve_episode
-    from learnloop.rewards.ledger import RewardLedger
+    from learnloop.loop.traces.reading import resolve_episode
+    from learnloop.rewards.sharing.ledger import RewardLedger
 
     workspace = open_workspace(ctx)
     ledger = RewardLedger(workspace.store)
@@ -180,7 +180,7 @@ def components(ctx: click.Context, as_json: bool) -> None:
     Examples:
       learnloop rewards components
     """
-    from learnloop.loop.scoring import list_components
+    from learnloop.loop.rewards.scoring import list_components
 
     found = list_components(open_workspace(ctx, create=True))
     if as_json:
@@ -215,7 +215,7 @@ def test(ctx: click.Context, file: Path, weights: tuple[str, ...], as_json: bool
       learnloop rewards test attempts.jsonl --weight correctness=1
     """
     from learnloop.core.errors import CheckFailedError
-    from learnloop.loop.scoring import try_examples
+    from learnloop.loop.rewards.scoring import try_examples
 
     found = list(try_examples(_process(open_workspace(ctx, create=True), weights, None).engine, file))
     wrong = [each for each in found if not each.is_wanted or each.pays_for_nothing]
@@ -254,7 +254,7 @@ def calibrate(ctx: click.Context, component: str, min_kappa: float, seed: int, a
       learnloop rewards calibrate total --min-kappa 0.4 --json
     """
     from learnloop.core.errors import CheckFailedError
-    from learnloop.loop.scoring import calibrate as hold_against_labels
+    from learnloop.loop.rewards.scoring import calibrate as hold_against_labels
 
     report = hold_against_labels(open_workspace(ctx), component, min_kappa=min_kappa, seed=seed)
     if as_json:
@@ -290,9 +290,9 @@ def audit(ctx: click.Context, regrade: float, seed: int, tasks: Path | None, as_
       learnloop rewards audit --regrade 0.01 --json
     """
     from learnloop.core.errors import CheckFailedError
-    from learnloop.loop.scoring import MAX_DISAGREEMENT
-    from learnloop.loop.scoring import regrade as work_out_again
-    from learnloop.rewards.ledger import RewardLedger
+    from learnloop.loop.rewards.scoring import MAX_DISAGREEMENT
+    from learnloop.loop.rewards.scoring import regrade as work_out_again
+    from learnloop.rewards.sharing.ledger import RewardLedger
 
     workspace = open_workspace(ctx)
     findings = list(RewardLedger(workspace.store).audit())
@@ -321,7 +321,7 @@ def audit(ctx: click.Context, regrade: float, seed: int, tasks: Path | None, as_
 def _process(workspace: Workspace, weights: Iterable[str], credit: str | None) -> RewardProcess:
     import msgspec
 
-    from learnloop.loop.rewarding import RewardProcess
+    from learnloop.loop.rewards.rewarding import RewardProcess
 
     changes: dict[str, Any] = {}
     given = dict(map(_weight_of, weights))
@@ -343,6 +343,6 @@ def _weight_of(text: str) -> tuple[str, float]:
 
 
 def _truths(file: Path | None) -> Truths | None:
-    from learnloop.loop.scoring import read_truths
+    from learnloop.loop.rewards.scoring import read_truths
 
     return None if file is None else read_truths(file)

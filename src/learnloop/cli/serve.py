@@ -50,12 +50,13 @@ def serve(
     """
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):  # read once, when numpy is imported below
         os.environ.setdefault(name, "1")  # a row is too little to share, and threads that wait for each other stall it
+    from learnloop.compat import COMPATIBLE_GROUPS
     from learnloop.serve import GatewayOptions, Listening, ServeOptions, make_gateway
     from learnloop.serve import serve as run
 
     if gateway_key_env is not None and gateway is None:
         raise click.UsageError("--gateway-key-env says whose key is sent; name the model's base URL with --gateway")
-    routes = []
+    routes = [*COMPATIBLE_GROUPS]
     if gateway is not None:
         routes.append(make_gateway(GatewayOptions(upstream=gateway, key_env=gateway_key_env)))
 

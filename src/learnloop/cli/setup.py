@@ -21,7 +21,7 @@ def init(ctx: click.Context, folder: Path, as_json: bool) -> None:
       learnloop init
       learnloop --database postgresql://me@localhost/agents init
     """
-    from learnloop.loop.maintenance import init as make_store
+    from learnloop.loop.workspace.maintenance import init as make_store
 
     settings, file, later = make_store(folder, ctx.obj["home"], ctx.obj["database"])
     if as_json:
@@ -52,8 +52,8 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
       learnloop doctor
       learnloop doctor --json
     """
-    from learnloop.loop.doctor import examine
-    from learnloop.loop.workspace import find_settings
+    from learnloop.loop.workspace.doctor import examine
+    from learnloop.loop.workspace.workspace import find_settings
 
     checks = examine(find_settings(**ctx.obj))
     healthy = all(check.ok for check in checks)

@@ -18,9 +18,9 @@ from learnloop.core.names import check_name
 
 if TYPE_CHECKING:
     from learnloop.core.datasets import Dataset
-    from learnloop.loop.training import Run
+    from learnloop.loop.training.training import Run
     from learnloop.training.runs import RunEvaluation
-    from learnloop.training.seed_trainer import Progress
+    from learnloop.training.trainers.seed_trainer import Progress
 
 REPLAYS = ("jsonl", "trace-replay", "learnloop/TraceReplay-v0")
 """Environments that show a log and try nothing out: not what a policy can be evaluated in."""
@@ -79,9 +79,9 @@ def train(
       learnloop train --resume latest --register cartpole
     """
     from learnloop.loop import find_settings
-    from learnloop.loop.training import open_run
-    from learnloop.loop.training import resume as resume_run
-    from learnloop.loop.training import train as start
+    from learnloop.loop.training.training import open_run
+    from learnloop.loop.training.training import resume as resume_run
+    from learnloop.loop.training.training import train as start
 
     if name is not None:
         check_name("a policy", name)  # before hours of training
@@ -126,7 +126,7 @@ def train(
 
 def _read(algorithm: str, trace_file: str) -> Dataset:
     """Returns the data set of a file for ``algorithm``, and says what is in it and what was left out."""
-    from learnloop.loop.training import read_traces
+    from learnloop.loop.training.training import read_traces
     from learnloop.training.options import check_source
 
     check_source(algorithm, has_dataset=True)

@@ -1,14 +1,14 @@
 """Environments: one stream of steps over all of gymnasium's forms, checked, with episodes counted; probes."""
 
 from learnloop.envs.checks import check_env
-from learnloop.envs.episodes import Episode
-from learnloop.envs.goal_commands import CheckedBy, CommandAction, GoalCommands, HasFiles, shell
-from learnloop.envs.goal_simulator import GoalSimulator, WorldAction
-from learnloop.envs.goal_task import Goal, GoalExecutor, GoalRewards, GoalTask, Outcome
+from learnloop.envs.goals.commands import CheckedBy, CommandAction, GoalCommands, HasFiles, shell
+from learnloop.envs.goals.simulator import GoalSimulator, WorldAction
+from learnloop.envs.goals.task import Goal, GoalExecutor, GoalRewards, GoalTask, Outcome
 from learnloop.envs.prompt_mutation import PromptMutationSimulator
 from learnloop.envs.registry import ALIASES, register_envs, resolve_env
 from learnloop.envs.spaces import ActionEdge, EncodedText, from_gymnasium
-from learnloop.envs.streams import AnyEnv, EnvStream, Vectorization, make_stream
+from learnloop.envs.streams.episodes import Episode
+from learnloop.envs.streams.stream import AnyEnv, EnvStream, Vectorization, make_stream
 from learnloop.envs.tool_use import ToolUse, ToolWorld
 
 __all__ = [

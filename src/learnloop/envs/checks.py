@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from learnloop.core.errors import UsageError
 from learnloop.core.seeding import generator
 from learnloop.core.spaces import Spaces
-from learnloop.envs.blocks import StepBlock
-from learnloop.envs.lanes import Lanes, short, spaces_of
-from learnloop.envs.masks import MaskReader, with_masks
 from learnloop.envs.registry import EnvMaker, MadeEnv, label_of, make_env, resolve_env
 from learnloop.envs.spaces import random_actions
+from learnloop.envs.streams.blocks import StepBlock
+from learnloop.envs.streams.lanes import Lanes, short, spaces_of
+from learnloop.envs.streams.masks import MaskReader, with_masks
 
 NUM_TRIAL_STEPS = 24
 

@@ -15,8 +15,8 @@ from gymnasium.wrappers import OrderEnforcing, TimeLimit
 from learnloop.core.errors import LearnloopError, NotFoundError, UsageError, one_of
 from learnloop.core.extensions import POINTS
 from learnloop.core.importing import import_named
-from learnloop.envs.masks import with_masks
 from learnloop.envs.probes import REGISTERED as PROBES
+from learnloop.envs.streams.masks import with_masks
 from learnloop.envs.text_view import TEXT_ENCODER, with_text_encoder
 
 NAMESPACE = "learnloop"
@@ -41,7 +41,7 @@ ALIASES = {
 
 REGISTERED: Mapping[str, tuple[type | str, Mapping[str, Any]]] = {
     **PROBES,
-    "GoalTask-v0": ("learnloop.envs.goal_task:GoalTask", {}),
+    "GoalTask-v0": ("learnloop.envs.goals.task:GoalTask", {}),
     "LLMTask-v0": ("learnloop.envs.llm_task:LLMTask", {}),
     "PromptMutation-v0": ("learnloop.envs.prompt_mutation:PromptMutationSimulator", {}),
     "ToolUse-v0": ("learnloop.envs.tool_use:ToolUse", {}),

@@ -22,7 +22,7 @@ from learnloop.core.spaces import (
     Text,
     Tuple,
 )
-from learnloop.nn.text_encoders import find_encoder
+from learnloop.nn.encoders.text_encoders import find_encoder
 
 if TYPE_CHECKING:
     from learnloop.core.stepping import Actions

@@ -8,7 +8,7 @@ import gymnasium
 
 from learnloop.core.errors import UsageError
 from learnloop.envs.spaces import EncodedText, Space
-from learnloop.nn.text_encoders import HASHED, find_encoder
+from learnloop.nn.encoders.text_encoders import HASHED, find_encoder
 
 TEXT_ENCODER = "text_encoder"
 """Under this name among its arguments an environment is told an encoder; the environment itself does not see it."""

@@ -17,7 +17,7 @@ from learnloop.core.datasets import Dataset
 from learnloop.core.errors import ActionError, UsageError
 from learnloop.core.spaces import Discrete
 from learnloop.envs.checking import refuse_step
-from learnloop.envs.masks import KEY
+from learnloop.envs.streams.masks import KEY
 
 _LABEL = "trace-replay"
 

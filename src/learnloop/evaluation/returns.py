@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 from learnloop.core.errors import UsageError
 from learnloop.core.seeding import derive_seed
 from learnloop.core.spaces import Spaces
-from learnloop.nn.observation_encoder import ObservationEncoder
+from learnloop.nn.encoders.observation_encoder import ObservationEncoder
 
 # What verifies policies of logged decisions needs no gymnasium: it is loaded where an environment is evaluated.
 if TYPE_CHECKING:
     import gymnasium
 
     from learnloop.core.stepping import Actions, Masks
-    from learnloop.envs.lanes import Lanes
     from learnloop.envs.registry import EnvMaker, MadeEnv
+    from learnloop.envs.streams.lanes import Lanes
 
 SEED_BITS = 0x7FFF_FFFF
 """Environments are given seeds of 31 bits, which each of them takes."""
@@ -88,7 +88,7 @@ def evaluate_returns(
     """
     import gymnasium
 
-    from learnloop.envs.lanes import Lanes, spaces_of
+    from learnloop.envs.streams.lanes import Lanes, spaces_of
 
     _check_count("num_episodes", num_episodes)
     _check_count("max_lanes", max_lanes)
@@ -125,8 +125,8 @@ class _Games:
     """Episodes that are being played: row j of the arrays is the episode that runs in lane ``running[j]``."""
 
     def __init__(self, lanes: Lanes, num_episodes: int, seed: int, limit: int) -> None:
-        from learnloop.envs.blocks import StepBlock
-        from learnloop.envs.masks import MaskReader
+        from learnloop.envs.streams.blocks import StepBlock
+        from learnloop.envs.streams.masks import MaskReader
 
         self.returns = np.zeros(num_episodes)
         self.lengths = np.zeros(num_episodes, dtype=np.int64)
@@ -194,8 +194,8 @@ def _make(
     import gymnasium
     from gymnasium.vector import VectorEnv
 
-    from learnloop.envs.masks import with_masks
     from learnloop.envs.registry import MadeEnv, label_of, make_env, resolve_env
+    from learnloop.envs.streams.masks import with_masks
 
     given: object = env
     if isinstance(given, VectorEnv):

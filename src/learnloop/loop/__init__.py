@@ -9,21 +9,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from learnloop.loop.episode import OpenEpisode
-    from learnloop.loop.proving import ProofResult, evaluate, register_proven
-    from learnloop.loop.session import Loop, LoopCounters
-    from learnloop.loop.workspace import Settings, Workspace, find_settings
+    from learnloop.loop.agent.episode import OpenEpisode
+    from learnloop.loop.agent.proving import ProofResult, evaluate, register_proven
+    from learnloop.loop.agent.session import Loop, LoopCounters
+    from learnloop.loop.workspace.workspace import Settings, Workspace, find_settings
 
 _HOMES = {
-    "Loop": "session",
-    "LoopCounters": "session",
-    "OpenEpisode": "episode",
-    "ProofResult": "proving",
-    "Settings": "workspace",
-    "Workspace": "workspace",
-    "evaluate": "proving",
-    "find_settings": "workspace",
-    "register_proven": "proving",
+    "Loop": "agent.session",
+    "LoopCounters": "agent.session",
+    "OpenEpisode": "agent.episode",
+    "ProofResult": "agent.proving",
+    "Settings": "workspace.workspace",
+    "Workspace": "workspace.workspace",
+    "evaluate": "agent.proving",
+    "find_settings": "workspace.workspace",
+    "register_proven": "agent.proving",
 }
 
 __all__ = [

@@ -1,10 +1,8 @@
 """Networks and encoders: from contexts to vectors. Knows nothing of policies or rewards.
 
-``learnloop.nn.torch_network`` is imported by its own name only, so that nothing here loads torch.
+``learnloop.nn.torch.network`` is imported by its own name only, so that nothing here loads torch.
 """
 
-from learnloop.nn.context_encoder import ContextEncoder
-from learnloop.nn.context_schema import ContextSchema, FeatureKind
 from learnloop.nn.distributions import (
     Categorical,
     DiagonalGaussian,
@@ -13,7 +11,9 @@ from learnloop.nn.distributions import (
     MultiCategorical,
     make_distribution,
 )
-from learnloop.nn.mlp import MLP, Head, MLPConfig
+from learnloop.nn.encoders.context_encoder import ContextEncoder
+from learnloop.nn.encoders.context_schema import ContextSchema, FeatureKind
+from learnloop.nn.mlp.network import MLP, Head, MLPConfig
 from learnloop.nn.network import Network
 from learnloop.nn.optimizers import Adam, AdamW, Optimizer, RMSprop, clip_coefficient, gradient_norm
 from learnloop.nn.squashed_gaussian import Squashed, SquashedGaussian

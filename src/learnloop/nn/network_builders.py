@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from learnloop.core.errors import MissingExtraError, UsageError
 from learnloop.core.extensions import POINTS
-from learnloop.nn.mlp_config import MLPConfig
+from learnloop.nn.mlp.config import MLPConfig
 from learnloop.nn.network import Network
 
 DEFAULT = "mlp"
@@ -98,7 +98,7 @@ def restore_network(config: Mapping[str, Any], state: Mapping[str, np.ndarray[An
 def _named(name: str) -> ModuleType:
     """Returns the room that needs torch."""
     try:
-        from learnloop.nn import named_network
+        from learnloop.nn.torch import named_network
     except ImportError as error:
         raise MissingExtraError(f"the network {name!r}", "torch") from error
     return named_network

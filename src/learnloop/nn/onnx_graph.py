@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.core.errors import MissingExtraError
-from learnloop.nn.mlp import MLP
-from learnloop.nn.mlp_layers import EPSILON
-from learnloop.nn.mlp_layout import Layout
+from learnloop.nn.mlp.layers import EPSILON
+from learnloop.nn.mlp.layout import Layout
+from learnloop.nn.mlp.network import MLP
 
 try:
     from onnx import NodeProto, TensorProto, ValueInfoProto, checker, helper, numpy_helper

@@ -48,14 +48,14 @@ Streams and state
 Not known here: TLS and rate limits by address, which a proxy in front does.
 """
 
-from learnloop.serve.answers import answer
 from learnloop.serve.app import Application, create_app
-from learnloop.serve.calls import call_of, read_body
-from learnloop.serve.gateway import GatewayOptions, make_gateway
-from learnloop.serve.operations import Operations
-from learnloop.serve.options import Limits, ServeOptions
-from learnloop.serve.problems import FieldError, Problem
-from learnloop.serve.reading import read_json
+from learnloop.serve.http.answers import answer
+from learnloop.serve.http.calls import call_of, read_body
+from learnloop.serve.http.operations import Operations
+from learnloop.serve.http.options import Limits, ServeOptions
+from learnloop.serve.http.problems import FieldError, Problem
+from learnloop.serve.http.reading import read_json
+from learnloop.serve.routes.gateway import GatewayOptions, make_gateway
 from learnloop.serve.server import Listening, serve
 from learnloop.serve.service import Service, service_of
 

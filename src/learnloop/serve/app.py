@@ -11,13 +11,14 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from learnloop import __version__
-from learnloop.loop.workspace import Workspace
-from learnloop.serve import decision_policies, decisions, episodes, health, mutations, otlp, rewards, upkeep
-from learnloop.serve.gate import Gate
-from learnloop.serve.openapi import describe
-from learnloop.serve.operations import Operations
-from learnloop.serve.options import ServeOptions
+from learnloop.core.version import __version__
+from learnloop.loop.workspace.workspace import Workspace
+from learnloop.serve import background
+from learnloop.serve.http.middleware import Gate
+from learnloop.serve.http.openapi import describe
+from learnloop.serve.http.operations import Operations
+from learnloop.serve.http.options import ServeOptions
+from learnloop.serve.routes import decision_policies, decisions, episodes, health, otlp, rewards
 from learnloop.serve.service import Service
 
 _log = logging.getLogger("learnloop.serve")
@@ -28,12 +29,11 @@ GROUPS: tuple[Operations, ...] = (
     episodes.operations,
     decisions.operations,
     decision_policies.operations,
-    mutations.operations,
     rewards.operations,
     otlp.operations,
-    upkeep.operations,
+    background.operations,
 )
-"""The routes that each server has; a new module of routes adds its ``operations`` here."""
+"""The routes of our own API; a new module of routes adds its ``operations`` here. ``learnloop.compat`` has more."""
 
 
 class Application(FastAPI):

@@ -12,11 +12,11 @@ import numpy as np
 from learnloop.core.errors import ConflictError, LearnloopError
 from learnloop.core.names import check_name
 from learnloop.core.records import Decision, DecisionMode
-from learnloop.decisions.default_rewards import DefaultRewards
-from learnloop.decisions.learner_process import LearnerPlace, LearnerProcess
-from learnloop.decisions.service import MAX_SLOTS, Asked, DecisionService, Served, slot_decision_id
+from learnloop.decisions.learning.default_rewards import DefaultRewards
+from learnloop.decisions.learning.learner_process import LearnerPlace, LearnerProcess
+from learnloop.decisions.service.service import MAX_SLOTS, Asked, DecisionService, Served, slot_decision_id
 from learnloop.serve.durable_log import DurableLog
-from learnloop.serve.problems import Problem
+from learnloop.serve.http.problems import Problem
 from learnloop.serve.service import Service
 from learnloop.store import Store
 

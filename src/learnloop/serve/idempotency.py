@@ -21,9 +21,9 @@ from starlette.types import Scope as HttpScope
 
 from learnloop.core.errors import LearnloopError
 from learnloop.core.records import IdempotentAnswer
-from learnloop.loop.idempotent_answers import RUNNING, Claim, claim_request, keep_answer, release_request
-from learnloop.serve.calls import Call, call_of
-from learnloop.serve.problems import Problem
+from learnloop.loop.workspace.idempotent_answers import RUNNING, Claim, claim_request, keep_answer, release_request
+from learnloop.serve.http.calls import Call, call_of
+from learnloop.serve.http.problems import Problem
 from learnloop.serve.service import Service
 
 _log = logging.getLogger("learnloop.serve")

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 from learnloop.core.errors import LearnloopError
 from learnloop.core.records import ApiKey
-from learnloop.loop.api_keys import PREFIX_LENGTH, verify_key
-from learnloop.serve.problems import Problem
+from learnloop.loop.workspace.api_keys import PREFIX_LENGTH, verify_key
+from learnloop.serve.http.problems import Problem
 
 _log = logging.getLogger("learnloop.serve")
 _SCHEME = "bearer"

@@ -15,12 +15,12 @@ from uvicorn import Config
 from uvicorn import Server as UvicornServer
 
 from learnloop.core.errors import AuthError
-from learnloop.loop.workspace import Workspace
+from learnloop.loop.workspace.workspace import Workspace
 from learnloop.serve.app import Application, create_app
-from learnloop.serve.operations import Operations
-from learnloop.serve.options import ServeOptions
-from learnloop.serve.protocol import protocol_with
-from learnloop.serve.sockets import Listening, listen
+from learnloop.serve.http.operations import Operations
+from learnloop.serve.http.options import ServeOptions
+from learnloop.serve.http.protocol import protocol_with
+from learnloop.serve.http.sockets import Listening, listen
 
 __all__ = ["Listening", "Server", "serve"]
 

@@ -8,12 +8,12 @@ from typing import ParamSpec, TypeVar
 from starlette.requests import Request
 
 from learnloop.core.errors import LearnloopError
-from learnloop.loop.api_keys import list_keys
-from learnloop.loop.workspace import Workspace
+from learnloop.loop.workspace.api_keys import list_keys
+from learnloop.loop.workspace.workspace import Workspace
+from learnloop.serve.http.options import ServeOptions
+from learnloop.serve.http.problems import Problem, problem_of
+from learnloop.serve.http.threads import Threads
 from learnloop.serve.key_ring import KeyRing
-from learnloop.serve.options import ServeOptions
-from learnloop.serve.problems import Problem, problem_of
-from learnloop.serve.threads import Threads
 
 P = ParamSpec("P")
 T = TypeVar("T")

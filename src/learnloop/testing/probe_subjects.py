@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from learnloop.algorithms.algorithm import Algorithm
-from learnloop.algorithms.algorithm_config import AlgorithmConfig
+from learnloop.algorithms.base.algorithm import Algorithm
+from learnloop.algorithms.base.config import AlgorithmConfig
 from learnloop.algorithms.building import build_algorithm, configure, find_algorithm
 from learnloop.core.errors import UsageError, one_of
 from learnloop.core.spaces import Spaces

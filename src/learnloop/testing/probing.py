@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop.algorithms.algorithm import Algorithm
+from learnloop.algorithms.base.algorithm import Algorithm
 from learnloop.core.errors import CheckFailedError, LearnloopError, UsageError, one_of
 from learnloop.core.spaces import Spaces
 from learnloop.envs import make_stream

@@ -8,17 +8,17 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop.algorithms.network_policy import NetworkPolicy
-from learnloop.algorithms.policy_heads import UniformHead
+from learnloop.algorithms.policies.heads import UniformHead
+from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.core.datasets import Dataset
 from learnloop.core.errors import UsageError
 from learnloop.core.seeding import derive_seed, generator
 from learnloop.core.spaces import Box, Spaces, num_choices
 from learnloop.core.stepping import Actions, LaneStep, Masks
 from learnloop.envs import EnvStream, make_stream
-from learnloop.envs.streams import AnyEnv
+from learnloop.envs.streams.stream import AnyEnv
 from learnloop.evaluation.returns import MAX_EPISODE_STEPS, BatchPolicy
-from learnloop.nn.action_codec import ActionCodec
+from learnloop.nn.encoders.action_codec import ActionCodec
 
 Floats = NDArray[np.float32]
 

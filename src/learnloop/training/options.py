@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from learnloop.algorithms.algorithm_config import AlgorithmConfig, check_count
+from learnloop.algorithms.base.config import AlgorithmConfig, check_count
 from learnloop.algorithms.building import ALGORITHMS, configure, find_algorithm, tag_of, translate
 from learnloop.core.datasets import Dataset
 from learnloop.core.errors import UsageError, one_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from learnloop.algorithms.network_policy import NetworkPolicy
+from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.core.errors import CorruptError
 from learnloop.registry.artifacts import encode_artifact
 from learnloop.registry.folders import VersionFolders

@@ -11,8 +11,8 @@ from pathlib import Path
 from learnloop.core.datasets import Dataset
 from learnloop.core.errors import NotFoundError, UsageError
 from learnloop.envs.trace_replay import TraceReplay
-from learnloop.traces.datasets import dataset_from_file
-from learnloop.traces.logged_episodes import RewardKind, StepKind
+from learnloop.traces.datasets.building import dataset_from_file
+from learnloop.traces.datasets.logged_episodes import RewardKind, StepKind
 
 
 def trace_replay(

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from learnloop.algorithms.network_policy import NetworkPolicy
+from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.core.clock import now
 from learnloop.core.datasets import Dataset
 from learnloop.core.errors import ConflictError, CorruptError, NotFoundError, UsageError, one_of
@@ -34,9 +34,9 @@ from learnloop.training.proof import (
     judge_policy,
     twins_needed,
 )
-from learnloop.training.seed_trainer import Progress, SeedResult
-from learnloop.training.seeds import BEST, FIRST, SeedProcess, SeedTask, train_seed
-from learnloop.training.trainers import make_trainer
+from learnloop.training.trainers.choosing import make_trainer
+from learnloop.training.trainers.seed_trainer import Progress, SeedResult
+from learnloop.training.workers.seeds import BEST, FIRST, SeedProcess, SeedTask, train_seed
 
 RUN_FILE = "run.json"
 FORMAT = "learnloop.run/v1"

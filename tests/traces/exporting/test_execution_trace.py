@@ -16,7 +16,7 @@ from learnloop.core.records import Episode, EpisodeStatus, Reward, Span, SpanSta
 from learnloop.store import Store
 from learnloop.traces import import_file
 from learnloop.traces.exporting import EpisodeRecords, execution_trace_files, file_name, to_execution_trace
-from tests.traces.formats.test_execution_trace import TRACE
+from tests.traces.importing.formats.test_execution_trace import TRACE
 from tests.traces.shared_traces import shared_trace
 
 BEGIN = datetime(2026, 1, 31, 23, 59, 59, tzinfo=UTC)

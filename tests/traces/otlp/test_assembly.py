@@ -16,7 +16,8 @@ from learnloop.core.errors import ConflictError, StoreError, UnreachableError
 from learnloop.core.records import Agent, Episode, EpisodeStatus, Reward, Span
 from learnloop.store import Store
 from learnloop.store.words import matches
-from learnloop.traces.messages import message, text_part
+from learnloop.traces.conversation.messages import message, text_part
+from learnloop.traces.conversation.steps import steps_of
 from learnloop.traces.otlp import (
     Assembler,
     AssemblyOptions,
@@ -28,7 +29,6 @@ from learnloop.traces.otlp import (
 )
 from learnloop.traces.otlp.mapping import PARTIAL
 from learnloop.traces.search import catch_up, parse_query
-from learnloop.traces.steps import steps_of
 from tests.traces.otlp import requests as otlp
 from tests.traces.otlp.requests import SECOND, T0, Raw, event, log, ours, span, trace_id
 

@@ -12,7 +12,7 @@ import msgspec
 
 from learnloop.core.errors import FormatError
 from learnloop.core.records import MAX_REWARD, Decision, DecisionActivation, DecisionMode, Json, Record, Reward
-from learnloop.decisions.settings import MAX_ACTIONS
+from learnloop.decisions.service.settings import MAX_ACTIONS
 from learnloop.store.columns import clean_text
 
 SOURCE = "import"

@@ -12,9 +12,9 @@ from learnloop.core.records import Record
 from learnloop.decisions.importing.choices import Activated, Choices, LoggedChoice, Observation
 from learnloop.decisions.importing.dsjson import read_line
 from learnloop.decisions.importing.vw_text import Example, adf_choice, cb_choice, read_example
-from learnloop.decisions.settings import MAX_ACTIONS
-from learnloop.traces.files import Progress, opened
-from learnloop.traces.report import LineFault
+from learnloop.decisions.service.settings import MAX_ACTIONS
+from learnloop.traces.importing.files import Progress, opened
+from learnloop.traces.importing.report import LineFault
 
 FORMATS: Final = ("dsjson", "vw")
 MAX_LINE_BYTES = 16 * 1024 * 1024

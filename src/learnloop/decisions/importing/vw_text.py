@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from learnloop.core.errors import FormatError
 from learnloop.core.records import MAX_REWARD, Json
 from learnloop.decisions.importing.choices import REWARD, LoggedChoice, name_actions
-from learnloop.decisions.settings import MAX_ACTIONS
+from learnloop.decisions.service.settings import MAX_ACTIONS
 
 _SHARED = "shared"
 _LABEL = re.compile(r"[0-9]+(:[^:\s]*){0,2}")

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from learnloop.algorithms.algorithm import Algorithm
-from learnloop.algorithms.live_episodes import LiveStep
+from learnloop.algorithms.base.algorithm import Algorithm
+from learnloop.algorithms.live.episodes import LiveStep
 from learnloop.core.errors import LearnloopError, RewardError, UsageError
 from learnloop.core.seeding import generator
 from learnloop.core.spaces import Spaces

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop.algorithms.replay import PrioritisedReplay, ReplayBuffer
-from learnloop.algorithms.transitions import Entries, Sample
+from learnloop.algorithms.replay.prioritised import PrioritisedReplay, ReplayBuffer
+from learnloop.algorithms.replay.transitions import Entries, Sample
 from learnloop.core.errors import LearnloopError, UsageError
 from learnloop.core.seeding import generator
 from learnloop.core.spaces import ActionSpace, Discrete

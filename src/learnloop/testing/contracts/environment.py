@@ -11,11 +11,11 @@ import numpy as np
 
 from learnloop.core.seeding import generator
 from learnloop.envs.checks import check_env
-from learnloop.envs.lanes import spaces_of
-from learnloop.envs.masks import KEY, MaskReader, with_masks
 from learnloop.envs.spaces import ActionEdge, random_actions
-from learnloop.envs.streams import make_stream
-from learnloop.nn.observation_encoder import ObservationEncoder
+from learnloop.envs.streams.lanes import spaces_of
+from learnloop.envs.streams.masks import KEY, MaskReader, with_masks
+from learnloop.envs.streams.stream import make_stream
+from learnloop.nn.encoders.observation_encoder import ObservationEncoder
 from learnloop.testing.contracts.contract import Contract, expect, same
 
 Env = gymnasium.Env[Any, Any]

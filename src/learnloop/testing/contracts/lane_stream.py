@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop.algorithms.rollout import action_array
+from learnloop.algorithms.on_policy.rollout import action_array
 from learnloop.core.datasets import Dataset
 from learnloop.core.seeding import generator
 from learnloop.core.spaces import ActionSpace, Box, Discrete, Spaces, num_choices

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop.algorithms.algorithm import Algorithm
-from learnloop.algorithms.states import AlgorithmState
+from learnloop.algorithms.base.algorithm import Algorithm
+from learnloop.algorithms.base.states import AlgorithmState
 from learnloop.core.errors import LearnloopError, UsageError
 from learnloop.core.seeding import generator
 from learnloop.core.spaces import ActionSpace, Box, Discrete, Spaces, num_choices

@@ -7,8 +7,8 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from learnloop.algorithms.algorithm import Algorithm
-from learnloop.algorithms.offline import OfflineAlgorithm
+from learnloop.algorithms.base.algorithm import Algorithm
+from learnloop.algorithms.offline.learner import OfflineAlgorithm
 from learnloop.core.datasets import Dataset
 from learnloop.core.errors import LearnloopError, UsageError
 from learnloop.core.spaces import Box, Discrete, Spaces

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from learnloop.core.errors import LearnloopError, UsageError
 from learnloop.core.seeding import generator
 from learnloop.core.spaces import Box, Discrete, Spaces, num_choices
-from learnloop.nn.observation_encoder import ObservationEncoder
+from learnloop.nn.encoders.observation_encoder import ObservationEncoder
 from learnloop.registry.artifacts import encode_artifact
 from learnloop.testing.contracts.contract import Contract, expect, refuses, same, skip
 from learnloop.testing.contracts.lane_stream import actions_fault, num_forbidden, random_masks

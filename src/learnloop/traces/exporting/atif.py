@@ -21,9 +21,9 @@ import msgspec
 from learnloop.core.attempts import ToolCall
 from learnloop.core.records import Episode, Reward, Span
 from learnloop.store import Store
+from learnloop.traces.conversation.messages import Message, as_text, text_of, tool_calls_of, tool_responses_of
+from learnloop.traces.conversation.steps import MODEL_OPERATIONS, TOOL_OPERATION, Step, in_time_order, steps_of
 from learnloop.traces.exporting.episodes import EpisodeRecords, episode_records, file_name
-from learnloop.traces.messages import Message, as_text, text_of, tool_calls_of, tool_responses_of
-from learnloop.traces.steps import MODEL_OPERATIONS, TOOL_OPERATION, Step, in_time_order, steps_of
 
 VERSION = "ATIF-v1.7"
 OURS = "learnloop"

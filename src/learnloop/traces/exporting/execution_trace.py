@@ -17,9 +17,9 @@ import msgspec
 from learnloop.core.attempts import ToolCall
 from learnloop.core.records import Episode, Reward, Span
 from learnloop.store import Store
+from learnloop.traces.conversation.messages import as_text, text_of
+from learnloop.traces.conversation.steps import TOOL_OPERATION, Step, in_time_order, steps_of
 from learnloop.traces.exporting.episodes import EpisodeRecords, episode_records, file_name
-from learnloop.traces.messages import as_text, text_of
-from learnloop.traces.steps import TOOL_OPERATION, Step, in_time_order, steps_of
 
 _ONE_LABEL = {1.0: True, 0.0: False}
 

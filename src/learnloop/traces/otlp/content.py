@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from learnloop.traces.messages import Message, message, messages_of, parsed, read_message, text_part
+from learnloop.traces.conversation.messages import Message, message, messages_of, parsed, read_message, text_part
 from learnloop.traces.otlp.aliases import MESSAGE_EVENTS
 
 MAX_NESTING = 64

@@ -19,7 +19,7 @@ from learnloop.core.records import Json, Reward, Span, SpanStatus
 from learnloop.traces.otlp import aliases, content, scores
 from learnloop.traces.otlp.operations import Found, operation_of
 from learnloop.traces.otlp.wire import SPAN_ID_BYTES, TRACE_ID_BYTES, WireEvent, WireLog, WireScope, WireSpan, id_fault
-from learnloop.traces.values import MAX_TEXT, plain
+from learnloop.traces.recording.values import MAX_TEXT, plain
 
 PARTIAL = "partial"
 """The attribute of a span that is not complete yet: ``log`` (what a log record says of it) or ``open`` (no end yet)."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from learnloop.traces.messages import as_text, messages_of, parsed
+from learnloop.traces.conversation.messages import as_text, messages_of, parsed
+from learnloop.traces.conversation.steps import MODEL_OPERATIONS, TOOL_OPERATION
 from learnloop.traces.otlp import aliases, content
 from learnloop.traces.otlp.wire import WireEvent
-from learnloop.traces.steps import MODEL_OPERATIONS, TOOL_OPERATION
 
 Found = dict[str, tuple[int, str, Any]]
 """The attributes that we know, by what they are: the rank of the name that was used, that name, the value."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from learnloop.core.clock import from_micros
 from learnloop.core.records import MAX_REWARD, Reward
-from learnloop.traces.messages import as_text, parsed
+from learnloop.traces.conversation.messages import as_text, parsed
 from learnloop.traces.otlp.aliases import EVALUATION_EVENT
 from learnloop.traces.otlp.content import nested
 from learnloop.traces.otlp.wire import WireEvent, WireSpan

@@ -16,12 +16,12 @@ from learnloop.core.records import EPISODE_TRANSITIONS, EpisodeStatus, Record, R
 from learnloop.store import insert_records, schema
 from learnloop.store.insert import reopen_episodes
 from learnloop.store.mapping import record_columns, to_record
+from learnloop.traces.conversation.steps import MODEL_OPERATIONS
 from learnloop.traces.otlp.mapping import Mapped
 from learnloop.traces.otlp.parts import is_root, joined
 from learnloop.traces.otlp.scores import UNRESOLVED
 from learnloop.traces.otlp.summary import TraceSummary, summary_of
 from learnloop.traces.search import forget_words
-from learnloop.traces.steps import MODEL_OPERATIONS
 
 _CHUNK = 500
 

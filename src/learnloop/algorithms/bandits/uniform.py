@@ -1,0 +1,68 @@
+"""The random policy: the floor that every other one has to beat. It records and never learns."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop.algorithms.base.algorithm import Algorithm, Chosen
+from learnloop.algorithms.base.config import AlgorithmConfig
+from learnloop.algorithms.base.states import AlgorithmState
+from learnloop.algorithms.live.episodes import LiveStep
+from learnloop.algorithms.policies.heads import UniformHead
+from learnloop.algorithms.policies.network_policy import NetworkPolicy
+from learnloop.core.spaces import Spaces
+from learnloop.core.stepping import Actions, LaneStep, Masks
+
+Floats = NDArray[np.float32]
+
+
+class RandomConfig(AlgorithmConfig, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="random"):
+    """The random policy has nothing to set; the network and its optimiser are not used."""
+
+
+class Random(Algorithm):
+    """Draws each allowed action with the same probability."""
+
+    tag = "random"
+    config_type = RandomConfig
+
+    def __init__(self, config: RandomConfig, spaces: Spaces, *, num_lanes: int = 1, seed: int = 0) -> None:
+        super().__init__(config, spaces, num_lanes=num_lanes, seed=seed)
+        self._head = UniformHead(spaces.action)
+
+    def choose(self, observations: Floats, masks: Masks | None = None) -> Actions:
+        """Returns a draw for each lane."""
+        return self._choose(observations, masks).actions
+
+    def _choose(self, observations: Floats, masks: Masks | None) -> Chosen:
+        return Chosen(self._head.choose(observations, masks, self._rng))
+
+    def record(self, step: LaneStep) -> None:
+        """Counts the steps."""
+        self.num_steps += self.num_lanes if step.valid is None else int(np.count_nonzero(step.valid))
+
+    def learn(self) -> bool:
+        """Returns False: there is nothing to learn."""
+        return False
+
+    def interrupt(self) -> None:
+        """Does nothing: no episode is remembered."""
+
+    def _record_live(self, episode: str, step: LiveStep) -> None:
+        self.num_steps += 1
+
+    def _discard_live(self, episode: str) -> None:
+        """Does nothing: no episode is remembered."""
+
+    def policy(self) -> NetworkPolicy:
+        """Returns the policy, with a stream of draws of its own."""
+        return NetworkPolicy(self.spaces, None, outputs="uniform", learned_by=self.tag, seed=self.seed)
+
+    def state(self) -> AlgorithmState:
+        """Returns a copy of its counters and its random number generator."""
+        return AlgorithmState({}, self._base_values())
+
+    def restore(self, state: AlgorithmState) -> None:
+        """Goes on from ``state``."""
+        self._restore_base(state.values)

@@ -1,0 +1,1 @@
+"""What every sequential algorithm is, and the parts that all of them share."""

@@ -1,0 +1,100 @@
+"""Running scales of an algorithm's observations and rewards, as Stable-Baselines3's VecNormalize keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop.nn.encoders.normalisation import CLIP, EPSILON, Normaliser, RunningMoments
+
+Floats = NDArray[np.float32]
+
+
+class ObservationScaler:
+    """Brings observations to mean 0 and standard deviation 1 by what was seen so far."""
+
+    def __init__(self, size: int) -> None:
+        self._moments = RunningMoments(size)
+
+    def see(self, observations: Floats, left_out: NDArray[np.bool_] | None = None) -> Floats:
+        """Takes in ``observations``, shape ``(batch, size)``, and returns them normalised.
+
+        Args:
+            observations: of all lanes.
+            left_out: True where nothing is chosen on them, shape ``(batch,)``: they are normalised, and not taken in.
+        """
+        self._moments.update(observations if left_out is None else observations[~left_out])
+        return self.apply(observations)
+
+    def apply(self, observations: Floats) -> Floats:
+        """Returns ``observations`` normalised by what was seen so far."""
+        return self.normaliser().apply(observations)
+
+    def normaliser(self) -> Normaliser:
+        """Returns a frozen copy."""
+        return Normaliser.of(self._moments)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Returns a copy of what was seen."""
+        return self._moments.state()
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Goes on from ``state``."""
+        self._moments.restore(state)
+
+
+class RewardScaler:
+    """Divides rewards by the standard deviation of the discounted return so far; their mean is left alone."""
+
+    def __init__(self, num_lanes: int, gamma: float) -> None:
+        self._moments = RunningMoments(1)
+        self._returns = np.zeros(num_lanes)
+        self._live: dict[str, float] = {}
+        self._gamma = gamma
+
+    def see(
+        self, rewards: NDArray[np.float64], ended: NDArray[np.bool_], valid: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.float64]:
+        """Takes in the rewards of all lanes, shape ``(num_lanes,)``, but of those that only reset themselves.
+
+        Returns:
+            The rewards scaled, shape ``(num_lanes,)``.
+        """
+        self._returns = self._returns * self._gamma + rewards
+        self._moments.update((self._returns if valid is None else self._returns[valid])[:, None])
+        self._returns[ended if valid is None else ended | ~valid] = 0
+        return self.apply(rewards)
+
+    def see_live(self, episode: str, reward: float, *, ended: bool) -> float:
+        """Takes in a reward of a live episode and returns it scaled."""
+        total = self._live.pop(episode, 0.0) * self._gamma + reward
+        if not ended:
+            self._live[episode] = total
+        self._moments.update(np.array([[total]]))
+        return float(self.apply(np.array([reward]))[0])
+
+    def apply(self, rewards: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Returns ``rewards`` scaled by what was seen so far."""
+        scaled: NDArray[np.float64] = np.clip(rewards / np.sqrt(self._moments.variance[0] + EPSILON), -CLIP, CLIP)
+        return scaled
+
+    def reset(self) -> None:
+        """Forgets the running episodes of all lanes."""
+        self._returns[:] = 0
+
+    def discard(self, episode: str) -> None:
+        """Forgets a live episode; what was seen of it stays in the scale."""
+        self._live.pop(episode, None)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Returns a copy of what was seen."""
+        return {**self._moments.state(), "returns": self._returns.copy()}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Goes on from ``state``."""
+        self._moments.restore(state)
+        self._returns = np.array(state["returns"], dtype=np.float64)
+        self._live.clear()

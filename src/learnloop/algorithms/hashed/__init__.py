@@ -1,0 +1,1 @@
+"""One linear model over hashed features of contexts and actions: any context, any set of actions."""

@@ -1,0 +1,326 @@
+"""The policy of the decision service for one-step problems: one linear model over hashed features, numpy only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop.algorithms.bandits.actions import allowed_actions, check_actions
+from learnloop.algorithms.hashed.config import JointConfig
+from learnloop.algorithms.hashed.features import (
+    ACTION,
+    CONSTANT,
+    CONTEXT,
+    MAX_SIZE,
+    MAX_VECTOR,
+    NAME,
+    Features,
+    Hashes,
+    check_pairs,
+    feature_hash,
+    features_of_action,
+    flatten,
+    joint_indices,
+    vector_of,
+)
+from learnloop.core.errors import ContextError, CorruptError, UsageError
+from learnloop.core.protocols import PolicyArtifact, Question
+
+TAG = "joint"
+
+Floats = NDArray[np.float64]
+
+_MAX_CACHED = 2**17  # features of actions that are remembered encoded
+_TENSORS = frozenset({"weights", "number_means", "number_scales", "vector_weights", "vector_means", "vector_scales"})
+
+
+class JointState(NamedTuple):
+    """What a joint policy consists of."""
+
+    config: JointConfig
+    num_updates: int
+    reward_offset: float
+    reward_scale: float
+    numbers: list[str]
+    """Names of the features that are numbers."""
+    number_means: Floats
+    """Shape ``(len(numbers),)``."""
+    number_scales: Floats
+    weights: Floats
+    """Shape ``(2**num_bits,)``."""
+    vector_means: Floats
+    """Shape ``(n,)``; n is 0 where there were no vectors."""
+    vector_scales: Floats
+    vector_weights: Floats
+    """Shape ``(2**num_bits + n,)``: an action's begin at its hash. Empty where there were no vectors."""
+
+
+class _Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    joint: JointConfig
+    num_updates: int
+    reward_offset: float
+    reward_scale: float
+    numbers: list[str]
+
+
+class _Actions(NamedTuple):
+    """Encoded actions."""
+
+    hashes: Hashes
+    """Those of all actions behind each other."""
+    values: Floats
+    starts: NDArray[np.intp]
+    """Where each action begins."""
+    blocks: list[int]
+    """Where each action's weights of the vector begin."""
+    longest: int
+    """How many features an action has at the most, its name and those that were never learned from included."""
+    alone: Floats
+    """What each action is predicted to earn whatever the context, shape ``(num_actions,)``."""
+
+
+class JointPolicy:
+    """Chooses the action with the highest predicted reward; ties share the probability evenly.
+
+    The prediction is linear in the features of the action, in those of the context, in each pair of the two, and in
+    the vector with weights of each action's name. Safe to use from many threads.
+
+    Attributes:
+        config: how it was trained.
+        num_updates: how many samples it was trained on; 0: it predicts the same for each action.
+        reward_offset: what a score of 0 stands for.
+        reward_scale: what a score of 1 adds to it, the standard deviation of the training rewards.
+    """
+
+    def __init__(self, state: JointState) -> None:
+        """Keeps the arrays of ``state``, which nobody may change any more."""
+        self._state = state
+        self.config = state.config
+        self.num_updates = state.num_updates
+        self.reward_offset = state.reward_offset
+        self.reward_scale = state.reward_scale
+        self._ignored = frozenset(state.config.ignored)
+        self._vector_inverse = 1.0 / state.vector_scales
+        self._numbers = {
+            name: (feature_hash(name), mean, 1.0 / scale)
+            for name, mean, scale in zip(
+                state.numbers, state.number_means.tolist(), state.number_scales.tolist(), strict=True
+            )
+        }
+        self._known: dict[bytes, _Actions] = {}
+        self._num_known = 0
+
+    def scores(self, context: Mapping[str, Any], actions: Sequence[str]) -> Floats:
+        """Returns the predicted reward of each action, shape ``(len(actions),)``.
+
+        The unit is ``reward_scale``; 0 is ``reward_offset``.
+
+        Raises:
+            ContextError: the features cannot be read, or the vector has another length than those learned from.
+        """
+        encoded = self._actions(context, actions)
+        scores = encoded.alone.copy()
+        if context:
+            self._add_context(scores, context, encoded)
+        vector = vector_of(context)
+        if vector is not None and self.num_updates:
+            self._add_vector(scores, vector, encoded.blocks)
+        return scores
+
+    def probabilities(
+        self, context: Mapping[str, Any], actions: Sequence[str], mask: Sequence[bool] | None = None
+    ) -> Floats:
+        """Returns the probability of each action, shape ``(len(actions),)``; 0 where ``mask`` is False.
+
+        Raises:
+            ContextError: as ``scores``.
+            ActionError: ``actions`` or ``mask`` cannot be chosen from.
+        """
+        check_actions(actions)
+        scores = self.scores(context, actions)
+        if mask is not None:
+            scores = np.where(allowed_actions(actions, mask), scores, -np.inf)
+        top = scores == scores.max()
+        chosen: Floats = top / np.count_nonzero(top)
+        return chosen
+
+    def _add_context(self, scores: Floats, context: Mapping[str, Any], encoded: _Actions) -> None:
+        features = flatten(context, CONTEXT, self._ignored)
+        if self.config.interactions:  # all of them: the next version is learned from those that this one does not know
+            check_pairs(len(features.numbers) + len(features.indicators), encoded.longest)
+        hashes, values = self._encoded(features, [], [])
+        if not hashes:
+            return
+        contexts, sizes = np.array(hashes, dtype=np.uint64), np.array(values)
+        bits, weights = self.config.num_bits, self._state.weights
+        if self.config.interactions:
+            pairs = weights[joint_indices(contexts[:, None], encoded.hashes, bits)]
+            scores += np.add.reduceat((sizes @ pairs) * encoded.values, encoded.starts)
+        else:
+            scores += sizes @ weights[joint_indices(contexts, encoded.hashes[:1], bits)]
+
+    def _add_vector(self, scores: Floats, vector: NDArray[np.float32], blocks: list[int]) -> None:
+        size = self._state.vector_means.size
+        if vector.size != size:
+            learned = f"vectors of {size} numbers" if size else "contexts without a vector"
+            raise ContextError(f"the vector has {vector.size} numbers; this policy was learned from {learned}")
+        scaled = vector - self._state.vector_means
+        scaled *= self._vector_inverse
+        np.minimum(scaled, MAX_SIZE, out=scaled)
+        np.maximum(scaled, -MAX_SIZE, out=scaled)
+        weights = self._state.vector_weights
+        for row, first in enumerate(blocks):
+            scores[row] += scaled.dot(weights[first : first + size])
+
+    def _actions(self, context: Mapping[str, Any], actions: Sequence[str]) -> _Actions:
+        """Returns the encoded actions; equal actions with equal features are encoded once."""
+        features = context.action_features if isinstance(context, Question) else None
+        try:
+            key = msgspec.msgpack.encode((actions, features))
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            return self._encode_actions(context, actions)  # numbers of numpy, say, which are well; or it refuses
+        found = self._known.get(key)
+        if found is None:
+            found = self._encode_actions(context, actions)
+            self._num_known += found.hashes.size
+            if self._num_known > _MAX_CACHED:
+                self._known.clear()
+                self._num_known = found.hashes.size
+            self._known[key] = found
+        return found
+
+    def _encode_actions(self, context: Mapping[str, Any], actions: Sequence[str]) -> _Actions:
+        hashes: list[int] = []
+        values: list[float] = []
+        starts, blocks = [], []
+        longest = 0
+        for index, action in enumerate(actions):
+            own = feature_hash(NAME + action)
+            starts.append(len(hashes))
+            blocks.append(block_start(own, self.config.num_bits))
+            hashes += [CONSTANT, own]
+            values += [1.0, 1.0]
+            features = flatten(features_of_action(context, index, len(actions)), ACTION, self._ignored)
+            longest = max(longest, len(features.numbers) + len(features.indicators) + 2)
+            self._encoded(features, hashes, values)
+        known, sizes = np.array(hashes, dtype=np.uint64), np.array(values)
+        constant = np.full(1, CONSTANT, dtype=np.uint64)
+        alone = self._state.weights[joint_indices(constant, known, self.config.num_bits)] * sizes
+        firsts = np.array(starts, dtype=np.intp)
+        return _Actions(known, sizes, firsts, blocks, longest, np.add.reduceat(alone, firsts))
+
+    def _encoded(self, features: Features, hashes: list[int], values: list[float]) -> tuple[list[int], list[float]]:
+        """Appends ``features`` to ``hashes`` and ``values``; numbers that it never learned from are left out."""
+        known = self._numbers
+        for name, value in features.numbers.items():
+            number = known.get(name)
+            if number is not None:
+                hashes.append(number[0])
+                scaled = (value - number[1]) * number[2]
+                values.append(scaled if -MAX_SIZE < scaled < MAX_SIZE else math.copysign(MAX_SIZE, scaled))
+        for name in features.indicators:
+            hashes.append(feature_hash(name))
+            values.append(1.0)
+        return hashes, values
+
+    def to_artifact(self) -> PolicyArtifact:
+        """Returns all that is needed to build it again."""
+        state = self._state
+        config = _Config(
+            joint=state.config,
+            num_updates=state.num_updates,
+            reward_offset=state.reward_offset,
+            reward_scale=state.reward_scale,
+            numbers=state.numbers,
+        )
+        tensors = {name: np.array(getattr(state, name)) for name in sorted(_TENSORS)}
+        tensors = {name: tensor for name, tensor in tensors.items() if tensor.size}  # no file holds an empty one
+        return PolicyArtifact(TAG, msgspec.to_builtins(config), tensors)
+
+    @classmethod
+    def from_artifact(cls, artifact: PolicyArtifact) -> JointPolicy:
+        """Returns the policy that ``to_artifact`` described.
+
+        Raises:
+            CorruptError: the config or the tensors are not those of such a policy.
+        """
+        try:
+            config = msgspec.convert(artifact.config, _Config)
+        except (msgspec.ValidationError, UsageError) as error:
+            raise CorruptError(f"a stored {TAG} policy cannot be read: {error}") from error
+        if not _is_sound(config):
+            raise CorruptError(f"the config of a stored {TAG} policy has figures without a meaning")
+        if not set(artifact.tensors) <= _TENSORS:
+            raise CorruptError(f"a stored {TAG} policy has {sorted(artifact.tensors)}, not {sorted(_TENSORS)}")
+        tensors = {name: artifact.tensors.get(name, np.zeros(0)) for name in _TENSORS}
+        size = 2**config.joint.num_bits
+        vector = tensors["vector_means"].size
+        wanted = {
+            "weights": size,
+            "number_means": len(config.numbers),
+            "number_scales": len(config.numbers),
+            "vector_means": vector,
+            "vector_scales": vector,
+            "vector_weights": size + vector if vector else 0,
+        }
+        for name, length in wanted.items():
+            _check_tensor(name, tensors[name], length)
+        if vector > MAX_VECTOR:
+            raise CorruptError(f"a stored {TAG} policy reads vectors of {vector} numbers; allowed are {MAX_VECTOR}")
+        arrays = {name: np.array(tensors[name]) for name in wanted}
+        return cls(
+            JointState(
+                config=config.joint,
+                num_updates=config.num_updates,
+                reward_offset=config.reward_offset,
+                reward_scale=config.reward_scale,
+                numbers=config.numbers,
+                **arrays,
+            )
+        )
+
+
+def block_start(name_hash: int, num_bits: int) -> int:
+    """Returns where an action's weights of the vector begin."""
+    return name_hash >> (64 - num_bits)
+
+
+def untrained(config: JointConfig) -> JointPolicy:
+    """Returns the policy that predicts the same for each action."""
+    nothing = np.zeros(0)
+    return JointPolicy(
+        JointState(
+            config=config,
+            num_updates=0,
+            reward_offset=0.0,
+            reward_scale=1.0,
+            numbers=[],
+            number_means=nothing,
+            number_scales=nothing,
+            weights=np.zeros(2**config.num_bits),
+            vector_means=nothing,
+            vector_scales=nothing,
+            vector_weights=nothing,
+        )
+    )
+
+
+def _is_sound(config: _Config) -> bool:
+    figures = np.isfinite([config.reward_offset, config.reward_scale]).all()
+    distinct = len(set(config.numbers)) == len(config.numbers)
+    return bool(figures and config.reward_scale > 0 and config.num_updates >= 0 and distinct)
+
+
+def _check_tensor(name: str, values: NDArray[Any], length: int) -> None:
+    if values.shape != (length,) or values.dtype != np.float64:
+        raise CorruptError(
+            f"{name} of a stored {TAG} policy is {values.dtype.name} of shape {values.shape}; "
+            f"it should be float64 of ({length},)"
+        )
+    if not np.isfinite(values).all() or (name.endswith("_scales") and not (values > 0).all()):
+        raise CorruptError(f"{name} of a stored {TAG} policy has numbers that are not finite, or not above 0")

@@ -1,0 +1,270 @@
+"""Soft actor-critic: learns to earn while it stays as random as it can afford, over continuous or discrete actions.
+
+Source: Haarnoja et al. 2018, Soft Actor-Critic Algorithms and Applications, algorithm 1; over discrete actions
+Christodoulou 2019, Soft Actor-Critic for Discrete Action Settings, algorithm 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop.algorithms.bandits.config import check_range
+from learnloop.algorithms.base.dealing import deal
+from learnloop.algorithms.base.schedules import Schedule
+from learnloop.algorithms.off_policy.learner import OffPolicyAlgorithm, OffPolicyConfig, Target
+from learnloop.algorithms.off_policy.sac_continuous import ContinuousLosses
+from learnloop.algorithms.off_policy.sac_discrete import DiscreteLosses
+from learnloop.algorithms.off_policy.temperature import Temperature, initial_temperature
+from learnloop.algorithms.policies.network_policy import NetworkPolicy
+from learnloop.algorithms.policies.serving import serving_network
+from learnloop.core.errors import DivergedError, UsageError
+from learnloop.core.seeding import derive_seed, generator
+from learnloop.core.spaces import Box, Discrete, Spaces
+from learnloop.core.stepping import Actions, Masks
+from learnloop.nn.mlp.network import MLP, Head, MLPConfig
+from learnloop.nn.network import Network
+from learnloop.nn.optimizers import Adam, Optimizer
+
+Floats = NDArray[np.float32]
+
+LARGEST_SPAN = 1e30
+"""Of the bounds of an action."""
+
+
+class SACConfig(OffPolicyConfig, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="sac"):
+    """SAC's hyper-parameters, with Stable-Baselines3's names and defaults, but for ``buffer_size`` (a million)."""
+
+    learning_rate: Schedule = 3e-4
+    """Of actor, critics and temperature."""
+    net_arch: tuple[int, ...] = (256, 256)
+    """The hidden layers of the actor and of each critic."""
+    tau: float = 0.005
+    target_update_interval: int = 1
+    """Gradient steps between updates of the target critics."""
+    ent_coef: str | float = "auto"
+    """What entropy is worth: a number, ``auto`` to learn it, or ``auto_0.1`` to learn it from .1 on."""
+    target_entropy: str | float = "auto"
+    """The entropy that ``auto`` aims at, in nats. ``auto``: minus the number of continuous actions; over discrete ones
+    ``target_entropy_ratio`` of the largest possible."""
+    target_entropy_ratio: float = 0.98
+    """Christodoulou's choice, which is known to be poor where one action is right: the policy must stay almost uniform,
+    and the temperature grows without bound where it cannot. .3 to .7 is a better start then."""
+
+    def __post_init__(self) -> None:
+        """Refuses values without a meaning."""
+        super().__post_init__()
+        initial_temperature(self.ent_coef)
+        check_range("target_entropy_ratio", self.target_entropy_ratio, 0, 1)
+        if isinstance(self.target_entropy, str) and self.target_entropy != "auto":
+            raise UsageError(f"target_entropy is {self.target_entropy!r}; allowed are a number and auto")
+        if not isinstance(self.target_entropy, str) and not math.isfinite(self.target_entropy):
+            raise UsageError(f"target_entropy is {self.target_entropy}; it must be finite")
+
+
+class SAC(OffPolicyAlgorithm):
+    """SAC over a bounded box, or over discrete actions.
+
+    The two critics are one network of two heads, which share nothing. The actor gives means and logarithms of standard
+    deviations, or logits.
+
+    Attributes:
+        temperature: what entropy is worth.
+    """
+
+    tag = "sac"
+    config_type = SACConfig
+    config: SACConfig
+
+    def __init__(
+        self,
+        config: SACConfig,
+        spaces: Spaces,
+        *,
+        num_lanes: int = 1,
+        seed: int = 0,
+        actor: Network | None = None,
+        critic: Network | None = None,
+    ) -> None:
+        """Builds it.
+
+        Args:
+            config: its hyper-parameters.
+            spaces: the action space must be a bounded box, or discrete.
+            num_lanes: how many environments run side by side.
+            seed: of everything random.
+            actor: of one's own; None: an MLP. From an observation to two numbers for each continuous action, or one for
+                each discrete one.
+            critic: of one's own; None: an MLP. From an observation and an action to two values, or from an observation
+                to two values of each discrete action: those of the first critic, then those of the second.
+
+        Raises:
+            UsageError: the spaces, the networks or the memory do not fit.
+        """
+        space = spaces.action
+        if not (isinstance(space, Discrete) or (isinstance(space, Box) and space.is_bounded)):
+            raise UsageError(f"sac needs a box with all bounds or a discrete action space, not {space}; use ppo or a2c")
+        if isinstance(space, Box):
+            _check_span(space)
+        super().__init__(config, spaces, num_lanes=num_lanes, seed=seed)
+        self._sizes = _Sizes(self.encoder.size, space)
+        self.actor: Network = actor or self._build("actor", self._sizes.actor, ("policy",))
+        self.critic: Network = critic or self._build("critic", self._sizes.critic, ("first", "second"))
+        self._check_network("actor", self.actor, self._sizes.actor)
+        self._check_network("critic", self.critic, self._sizes.critic)
+        self.target: Network = self.critic.twin()
+        self.temperature = Temperature(config.ent_coef)
+        self._losses = self._build_losses(space)
+        self._actor_optimizer = Adam(self.actor)
+        self._critic_optimizer = Adam(self.critic)
+        self._target_mover = Target(self.critic, self.target)
+        self._critic_before = np.empty_like(self.critic.parameters)
+
+    # Acting ------------------------------------------------------------------------------------------------------
+
+    def _explore(self, observations: Floats, masks: Masks | None) -> Actions:
+        if self._is_random:
+            return self._losses.draw_uniform(len(observations), masks, self._rng)
+        outputs = self.actor.predict(observations)
+        self._check_outputs(outputs)
+        return self._losses.draw(outputs, masks, self._rng)
+
+    def _to_space(self, actions: Actions) -> Actions:
+        return self._losses.to_space(actions)
+
+    def _from_space(self, actions: Actions) -> Actions:
+        return self._losses.from_space(actions)
+
+    # Learning ----------------------------------------------------------------------------------------------------
+
+    def _update(self, count: int, learning_rate: float) -> None:
+        config, losses, rng = self.config, self._losses, self._rng
+        for _ in range(count):
+            sample = self.replay.sample(config.batch_size, rng)
+            ent_coef = self.temperature.value
+            following = losses.next_values(sample, ent_coef, rng)
+            targets = sample.rewards + sample.discounts * np.where(sample.terminated, np.float32(0), following)
+            if self.shuffled:
+                targets = deal(targets, rng)
+            gap = losses.look(sample, rng)
+            self._learn_critic(*losses.critic(sample, targets), learning_rate)
+            self._learn_actor(*losses.actor(sample, ent_coef), learning_rate)
+            self._learn_temperature(gap, ent_coef, learning_rate)
+            if self.num_updates % config.target_update_interval == 0:
+                self._target_mover.move(config.tau)
+            self.num_updates += 1
+
+    def _learn_critic(self, loss: float, gradient: Floats, learning_rate: float) -> None:
+        np.copyto(self._critic_before, self.critic.parameters)
+        norm = self._descend(self.critic, self._critic_optimizer, gradient, loss, learning_rate)
+        self.metrics.add("train/critic_loss", loss)
+        self.metrics.add("train/gradient_norm", norm)
+
+    def _learn_actor(self, loss: float, gradient: Floats, learning_rate: float) -> None:
+        try:
+            norm = self._descend(self.actor, self._actor_optimizer, gradient, loss, learning_rate)
+        except DivergedError:
+            np.copyto(self.critic.parameters, self._critic_before)
+            self.critic.refresh()
+            raise
+        self.metrics.add("train/actor_loss", loss)
+        self.metrics.add("train/actor_gradient_norm", norm)
+
+    def _learn_temperature(self, gap: float, ent_coef: float, learning_rate: float) -> None:
+        self.metrics.add("train/ent_coef", ent_coef)
+        if self.temperature.is_learned:
+            self.metrics.add("train/ent_coef_loss", self.temperature.loss(gap))
+            self.temperature.step(gap, learning_rate)
+
+    # Building, keeping -------------------------------------------------------------------------------------------
+
+    def _build(self, name: str, sizes: tuple[int, int], heads: tuple[str, ...]) -> MLP:
+        config = self.config
+        architecture = MLPConfig(
+            input_size=sizes[0],
+            hidden=config.net_arch,
+            heads=tuple(Head(name=head, size=sizes[1] // len(heads)) for head in heads),
+            shared=len(heads) == 1,
+            activation=config.activation,
+            layer_norm=config.layer_norm,
+            init=config.init,
+        )
+        return MLP(architecture, seed=derive_seed(self.seed, self.tag, name))
+
+    def _build_losses(self, space: Box | Discrete) -> ContinuousLosses | DiscreteLosses:
+        config = self.config
+        networks = (self.actor, self.critic, self.target)
+        target_entropy = None if isinstance(config.target_entropy, str) else float(config.target_entropy)
+        if isinstance(space, Box):
+            return ContinuousLosses(space, self.encoder.size, networks, target_entropy)
+        return DiscreteLosses(space, networks, target_entropy, config.target_entropy_ratio)
+
+    def _check_network(self, name: str, network: Network, wanted: tuple[int, int]) -> None:
+        found = (network.input_size, network.output_size)
+        if found != wanted:
+            raise UsageError(
+                f"the {name} maps {found[0]} numbers to {found[1]}; sac with these spaces needs {wanted[0]} to "
+                f"{wanted[1]}"
+            )
+
+    def policy(self) -> NetworkPolicy:
+        """Returns a frozen copy of the policy; it takes the most likely action unless asked to sample."""
+        return NetworkPolicy(
+            self.spaces,
+            serving_network(self.actor, ("policy",)),
+            outputs="squashed" if isinstance(self.spaces.action, Box) else "distribution",
+            learned_by=self.tag,
+        )
+
+    def value(self, observations: Floats) -> Floats:
+        """Returns the soft value of encoded observations, shape ``(batch,)``; over continuous actions an estimate."""
+        return self._losses.value(observations, self.temperature.value, generator(self.seed, "sac", "value"))
+
+    def action_values(self, observations: Floats, actions: Actions | None = None) -> Floats:
+        """Returns the lesser of both critics' values of ``actions``, in the units of the space, shape ``(batch,)``.
+
+        Without ``actions`` those of each discrete action, shape ``(batch, n)``.
+        """
+        if actions is None and isinstance(self.spaces.action, Box):
+            raise UsageError("continuous actions cannot be listed; give the actions whose values are wanted")
+        return self._losses.action_values(observations, actions)
+
+    def networks(self) -> dict[str, Network]:
+        """Returns its networks that learn, under the names of the constructor's arguments."""
+        return {"actor": self.actor, "critic": self.critic}
+
+    def _kept(self) -> tuple[dict[str, Network], dict[str, Optimizer]]:
+        optimizers: dict[str, Optimizer] = {"actor": self._actor_optimizer, "critic": self._critic_optimizer}
+        return {**self.networks(), "target": self.target}, optimizers
+
+    def _more_values(self) -> dict[str, Any]:
+        return {"temperature": self.temperature.state()}
+
+    def _restore_more(self, values: Mapping[str, Any]) -> None:
+        self.temperature.restore(values["temperature"])
+
+
+def _check_span(space: Box) -> None:
+    """Raises UsageError where a bound stands for none: a policy over all that fits into 32 bits learns nothing."""
+    for low, high in zip(space.low, space.high, strict=True):
+        if low is not None and high is not None and not high - low < LARGEST_SPAN:
+            raise UsageError(
+                f"sac scales its actions to their bounds, and an action from {low} to {high} has none in earnest; give "
+                f"the space bounds less than {LARGEST_SPAN:g} apart, or use ppo or a2c"
+            )
+
+
+class _Sizes:
+    """Inputs and outputs of both networks."""
+
+    def __init__(self, observation_size: int, space: Box | Discrete) -> None:
+        if isinstance(space, Box):
+            self.actor = (observation_size, 2 * space.size)
+            self.critic = (observation_size + space.size, 2)
+        else:
+            self.actor = (observation_size, space.n)
+            self.critic = (observation_size, 2 * space.n)

@@ -1,0 +1,62 @@
+"""Two judges of each discrete action, of which the lower one counts: less overestimation."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop.algorithms.off_policy.learner import Target
+from learnloop.core.stepping import Actions
+from learnloop.nn.mlp.network import Head
+from learnloop.nn.network import Network
+from learnloop.nn.optimizers import Adam
+
+Floats = NDArray[np.float32]
+
+MEANING = "two values of each action, those of the first critic, then those of the second"
+
+
+def critic_heads(num_actions: int) -> list[Head]:
+    """Returns the heads of such a network."""
+    return [Head(name=name, size=num_actions) for name in ("first", "second")]
+
+
+class TwinCritic:
+    """A network that gives two values of each action, its slow copy and its optimiser.
+
+    Source: Fujimoto et al. 2018, Addressing Function Approximation Error in Actor-Critic Methods, section 4.2.
+
+    Attributes:
+        network: from an observation to the first critic's values, then the second's.
+        target: its slow copy.
+        optimizer: of the network.
+    """
+
+    def __init__(self, network: Network, num_actions: int, tau: float) -> None:
+        self.network = network
+        self.target = network.twin()
+        self.optimizer = Adam(network)
+        self._n = num_actions
+        self._tau = tau
+        self._mover = Target(network, self.target)
+
+    def least(self, outputs: Floats) -> Floats:
+        """Returns the lower value of each action, shape ``(batch, n)``."""
+        return np.minimum(outputs[:, : self._n], outputs[:, self._n :])
+
+    def loss(self, outputs: Floats, actions: Actions, targets: Floats) -> tuple[float, Floats]:
+        """Returns the mean squared errors of both critics, added, and the gradient with respect to ``outputs``."""
+        batch = len(targets)
+        rows = np.arange(batch)
+        values = outputs.T  # (2 n, batch)
+        gradient = np.zeros_like(values, order="C")
+        loss = 0.0
+        for chosen in (actions, actions + self._n):
+            errors = values[chosen, rows] - targets
+            loss += float(errors @ errors) / batch
+            gradient[chosen, rows] = errors * np.float32(2 / batch)
+        return loss, gradient.T
+
+    def move_target(self) -> None:
+        """Moves the slow copy by its share towards the network."""
+        self._mover.move(self._tau)

@@ -1,0 +1,1 @@
+"""Algorithms that learn from logged data alone: BC, AWAC, CQL and IQL."""

@@ -1,0 +1,93 @@
+"""Behaviour cloning: the policy under which the logged actions are most likely. It looks at no reward.
+
+Source: Pomerleau 1991, Efficient Training of Artificial Neural Networks for Autonomous Navigation; as maximum
+likelihood of the policies that PPO and A2C have.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop.algorithms.bandits.config import check_range
+from learnloop.algorithms.base.dealing import deal
+from learnloop.algorithms.base.schedules import Schedule
+from learnloop.algorithms.offline.actor import OfflineActor
+from learnloop.algorithms.offline.learner import Descent, OfflineConfig
+from learnloop.algorithms.offline.logged_steps import Minibatch
+from learnloop.core.spaces import Spaces
+from learnloop.nn.distributions import Evaluation
+from learnloop.nn.network import Network
+from learnloop.nn.optimizers import AdamW, Optimizer
+
+Floats = NDArray[np.float32]
+
+
+class BCConfig(OfflineConfig, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="bc"):
+    """Behaviour cloning's hyper-parameters; ``gamma`` has no meaning, as it looks at no reward."""
+
+    learning_rate: Schedule = 1e-3
+    ent_coef: float = 0.0
+    """The weight of the policy's entropy: how much a random policy is preferred."""
+    weight_decay: float = 0.0
+    """AdamW's: by which share, times the learning rate, parameters shrink in each step."""
+
+    def __post_init__(self) -> None:
+        """Refuses values without a meaning."""
+        super().__post_init__()
+        check_range("ent_coef", self.ent_coef, 0, 1e6)
+        check_range("weight_decay", self.weight_decay, 0, 1e3)
+
+
+class BC(OfflineActor):
+    """Behaviour cloning over discrete, multi-discrete and continuous actions.
+
+    It learns nothing from rewards. The ``shuffled`` twin copies actions, with their masks, that were taken on other
+    observations.
+    """
+
+    tag = "bc"
+    config_type = BCConfig
+    config: BCConfig
+    compares = False
+
+    def __init__(
+        self, config: BCConfig, spaces: Spaces, *, num_lanes: int = 1, seed: int = 0, actor: Network | None = None
+    ) -> None:
+        """Builds it.
+
+        Args:
+            config: its hyper-parameters.
+            spaces: all action spaces will do.
+            num_lanes: how many environments ``choose`` serves.
+            seed: of everything random.
+            actor: of one's own; None: an MLP.
+
+        Raises:
+            UsageError: the network does not fit the spaces.
+        """
+        super().__init__(config, spaces, num_lanes=num_lanes, seed=seed, actor=actor)
+        self._optimizer = AdamW(self.actor, weight_decay=config.weight_decay)
+
+    def _step(self, minibatch: Minibatch, learning_rate: float) -> None:
+        if self.shuffled:
+            minibatch = minibatch._replace(observations=deal(minibatch.observations, self._rng))
+        evaluation = self._evaluate(minibatch)
+        loss, gradient = self._loss(evaluation)
+        self._descend_all([Descent("", self.actor, self._optimizer, gradient, loss)], learning_rate)
+
+    def _loss(self, evaluation: Evaluation) -> tuple[float, Floats]:
+        """Returns minus the mean log-probability of the actions, less the entropy's part, and the gradient."""
+        size, ent_coef = len(evaluation.log_probs), self.config.ent_coef
+        log_prob = float(np.add.reduce(evaluation.log_probs)) / size
+        entropy = float(np.add.reduce(evaluation.entropies)) / size
+        self.metrics.add("train/log_prob", log_prob)
+        self.metrics.add("train/entropy_loss", -entropy)
+        return -log_prob - ent_coef * entropy, evaluation.gradient(-1 / size, -ent_coef / size)
+
+    def networks(self) -> dict[str, Network]:
+        """Returns its network, under the name of the constructor's argument."""
+        return {"actor": self.actor}
+
+    def _kept(self) -> tuple[dict[str, Network], dict[str, Optimizer]]:
+        return self.networks(), {"actor": self._optimizer}

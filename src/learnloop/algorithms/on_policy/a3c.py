@@ -1,0 +1,260 @@
+"""Asynchronous advantage actor-critic: A2C's gradients from several workers, each taken as it comes.
+
+A worker acts with a copy of the parameters, finds the gradient of its rollout and hands it over; a learner steps along
+it with one optimiser, and the worker goes on with the parameters of then. Meanwhile the gradients of others may have
+moved them: a gradient's staleness is how many updates lie between the parameters that it was found with and those that
+it is applied to. This file knows of no processes; ``training/workers/asynchronous.py`` runs them.
+
+Source: Mnih et al. 2016, Asynchronous Methods for Deep Reinforcement Learning, supplement, algorithm S3, with the
+shared statistics of section 4 (one optimiser for all workers). There, workers write to the parameters without a lock;
+here one process writes, so that no update is lost or half seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop.algorithms.bandits.config import check_range
+from learnloop.algorithms.base.config import check_count
+from learnloop.algorithms.base.scaling import ObservationScaler, RewardScaler
+from learnloop.algorithms.base.schedules import value_at
+from learnloop.algorithms.base.states import AlgorithmState, count_of
+from learnloop.algorithms.on_policy.a2c import A2C, A2CConfig
+from learnloop.core.errors import CorruptError, DivergedError, UsageError
+from learnloop.core.seeding import derive_seed, generator
+from learnloop.core.spaces import Spaces
+from learnloop.nn.mlp.network import MLP
+from learnloop.nn.network import Network
+from learnloop.nn.optimizers import gradient_norm
+
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+
+MAX_WORKERS = 64
+
+
+class A3CConfig(A2CConfig, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="a3c"):
+    """A3C's hyper-parameters: A2C's, and its workers."""
+
+    num_workers: int = 2
+    """How many processes act, each in as many environments as A2C would have: a gradient is of as many steps as
+    A2C's, so that its settings hold."""
+    max_staleness: int | None = None
+    """A gradient that is older than so many updates is dropped, and counted; None: none is. Each worker's update makes
+    each other worker's next gradient older by one: on average they are as old as there are other workers."""
+
+    def __post_init__(self) -> None:
+        """Refuses values without a meaning."""
+        super().__post_init__()
+        check_range("num_workers", self.num_workers, 1, MAX_WORKERS)
+        if self.max_staleness is not None:
+            check_count("max_staleness", self.max_staleness, 0)
+
+
+class A3C(A2C):
+    """A2C whose gradients may come from elsewhere. Driven as any algorithm, in one process, it is A2C.
+
+    Attributes:
+        num_stale_dropped: gradients that were older than ``max_staleness``.
+        staleness_max: the largest staleness of a gradient so far, of dropped ones too.
+    """
+
+    tag = "a3c"
+    config_type = A3CConfig
+    config: A3CConfig
+
+    def __init__(
+        self,
+        config: A3CConfig,
+        spaces: Spaces,
+        *,
+        num_lanes: int = 1,
+        seed: int = 0,
+        network: Network | None = None,
+    ) -> None:
+        super().__init__(config, spaces, num_lanes=num_lanes, seed=seed, network=network)
+        self._rng = generator(seed, A2C.tag)  # A2C's random numbers: with one worker it is A2C to the bit
+        self.num_stale_dropped = 0
+        self.staleness_max = 0
+
+    def _build_network(self) -> MLP:
+        return MLP(super()._build_network().config, seed=derive_seed(self.seed, A2C.tag, "network"))
+
+    # A worker's part ---------------------------------------------------------------------------------------------
+
+    def follow(self, parameters: Floats, num_updates: int) -> None:
+        """Goes on with ``parameters``, shape ``(num_parameters,)``, of a learner after ``num_updates``."""
+        np.copyto(self.network.parameters, parameters)
+        self.network.refresh()
+        self.num_updates = num_updates
+
+    def find_gradient(self) -> Floats | None:
+        """Returns the gradient of what ``learn`` would learn from, and changes nothing but that room is made for more.
+
+        Returns:
+            The gradient before clipping, shape ``(num_parameters,)``, valid until the next call; None: there is not
+            enough recorded, or nothing of it can be learned from.
+
+        Raises:
+            DivergedError: a reward, a value, the loss or the gradient is not finite.
+        """
+        optimizer, num_updates = self.optimizer, self.num_updates
+        self.optimizer = _Still()
+        try:
+            found = self.learn()
+        finally:
+            self.optimizer, self.num_updates = optimizer, num_updates
+        return self.network.gradients if found else None
+
+    # The learner's part ------------------------------------------------------------------------------------------
+
+    def apply_gradient(self, gradient: Floats, num_updates: int) -> bool:
+        """Takes one step along ``gradient``, unless it is too old; returns whether it did.
+
+        Args:
+            gradient: before clipping, shape ``(num_parameters,)``.
+            num_updates: how many updates the parameters had that it was found with.
+
+        Raises:
+            DivergedError: it is not finite, and nothing was changed; or the parameters are not after it.
+            UsageError: it does not fit, or is of parameters that this algorithm never had.
+        """
+        network, config = self.network, self.config
+        staleness = self.num_updates - num_updates
+        if gradient.shape != network.gradients.shape or not 0 <= num_updates <= self.num_updates:
+            raise UsageError(
+                f"a gradient of shape {gradient.shape} after {num_updates} updates cannot be applied to parameters of "
+                f"shape {network.gradients.shape} after {self.num_updates}"
+            )
+        self._note_staleness(staleness)
+        if config.max_staleness is not None and staleness > config.max_staleness:
+            self.num_stale_dropped += 1
+            self.metrics.set("train/num_stale_dropped", self.num_stale_dropped)
+            return False
+        norm = self._checked_norm(gradient)
+        np.copyto(network.gradients, gradient)
+        learning_rate = value_at(config.learning_rate, self.progress)
+        before = network.parameters.copy()
+        self._move(network, self.optimizer, norm, learning_rate, config.max_grad_norm)
+        self.num_updates += 1
+        self._note_step(before, norm, learning_rate)
+        return True
+
+    def _note_staleness(self, staleness: int) -> None:
+        self.staleness_max = max(self.staleness_max, staleness)
+        self.metrics.add("train/staleness_mean", staleness)
+        self.metrics.set("train/staleness_max", self.staleness_max)
+        self.metrics.set("train/num_stale_dropped", self.num_stale_dropped)
+
+    def _note_step(self, before: Floats, norm: float, learning_rate: float) -> None:
+        size = gradient_norm(before)
+        before -= self.network.parameters
+        change = gradient_norm(before)
+        if not math.isfinite(change):
+            raise DivergedError(f"after update {self.num_updates} the parameters are not finite")
+        metrics = self.metrics
+        metrics.add("train/gradient_norm", norm)
+        metrics.set("train/num_non_finite", 0)
+        metrics.set("train/weight_change", change / size if size else float("nan"))
+        metrics.set("train/learning_rate", learning_rate)
+        metrics.set("train/n_updates", self.num_updates)
+
+    # Scales of observations and rewards, which all workers see to together -----------------------------------------
+
+    def _scalers(self) -> list[ObservationScaler | RewardScaler]:
+        return [scaler for scaler in (self._observation_scaler, self._reward_scaler) if scaler is not None]
+
+    def moments(self) -> Doubles:
+        """Returns what the scales are made of: count, means and sums of squares of each; empty where nothing is scaled.
+
+        Their shape is ``(num_moments,)``.
+        """
+        parts = [scaler.state()[name] for scaler in self._scalers() for name in ("count", "mean", "squares")]
+        return np.concatenate([np.zeros(0), *parts])
+
+    def put_moments(self, moments: Doubles) -> None:
+        """Scales by ``moments``, which ``moments`` of such an algorithm returned."""
+        start = 0
+        for scaler in self._scalers():
+            state = scaler.state()
+            size = len(state["mean"])
+            count, mean, squares = np.split(moments[start : start + 1 + 2 * size], [1, 1 + size])
+            scaler.restore({**state, "count": count, "mean": mean, "squares": squares})
+            start += 1 + 2 * size
+
+    def merge_moments(self, before: Doubles, after: Doubles) -> None:
+        """Takes in what a worker saw between ``before``, which it was given, and ``after``.
+
+        Source: Chan, Golub & LeVeque 1983, equation 2.1b, once solved for the part that was added and once for the sum.
+        """
+        ours = self.moments()
+        if np.array_equal(ours, before):  # nobody else saw anything meanwhile
+            self.put_moments(after)
+            return
+        start = 0
+        for scaler in self._scalers():
+            part = slice(start, start + 1 + 2 * len(scaler.state()["mean"]))
+            ours[part] = _joined(ours[part], _added(before[part], after[part]))
+            start = part.stop
+        self.put_moments(ours)
+
+    # Keeping -----------------------------------------------------------------------------------------------------
+
+    def state(self) -> AlgorithmState:
+        """Returns a copy of everything; what workers do at the time is not in it."""
+        tensors, values = super().state()
+        counts = {"num_stale_dropped": self.num_stale_dropped, "staleness_max": self.staleness_max}
+        return AlgorithmState(tensors, {**values, **counts})
+
+    def restore(self, state: AlgorithmState) -> None:
+        """Goes on from ``state``: weights, optimiser and counters exactly."""
+        try:
+            counts = [count_of(state.values, name) for name in ("num_stale_dropped", "staleness_max")]
+        except (KeyError, ValueError) as error:
+            raise CorruptError(f"the state is not one of this {self.tag}: {error}") from error
+        super().restore(state)
+        self.num_stale_dropped, self.staleness_max = counts
+
+
+class _Still:
+    """An optimiser that leaves the parameters as they are: only the gradient is wanted."""
+
+    def step(self, learning_rate: float, gradient_scale: float = 1.0) -> None:
+        """Does nothing."""
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Returns nothing; it remembers nothing."""
+        return {}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Has nothing to go on from."""
+
+
+def _added(before: Doubles, after: Doubles) -> Doubles:
+    """Returns the moments of the rows that turned the moments ``before`` into ``after``."""
+    count = after[0] - before[0]
+    if not count:
+        return np.zeros_like(after)
+    size = len(after) // 2
+    old_mean, old_squares = before[1 : 1 + size], before[1 + size :]
+    mean = (after[0] * after[1 : 1 + size] - before[0] * old_mean) / count
+    delta = mean - old_mean
+    squares = after[1 + size :] - old_squares - delta * delta * (before[0] * count / after[0])
+    return np.concatenate([[count], mean, np.maximum(squares, 0.0)])  # rounding may take it below 0
+
+
+def _joined(first: Doubles, second: Doubles) -> Doubles:
+    """Returns the moments of the rows of both."""
+    count = first[0] + second[0]
+    if not second[0]:
+        return first
+    size = len(first) // 2
+    delta = second[1 : 1 + size] - first[1 : 1 + size]
+    mean = first[1 : 1 + size] + delta * (second[0] / count)
+    squares = first[1 + size :] + second[1 + size :] + delta * delta * (first[0] * second[0] / count)
+    return np.concatenate([[count], mean, squares])

@@ -1,0 +1,490 @@
+"""What PPO and A2C share: a network with a policy and a value, and rollouts that are learned from once."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop.algorithms.bandits.config import check_range
+from learnloop.algorithms.base.algorithm import Algorithm, Chosen
+from learnloop.algorithms.base.config import AlgorithmConfig, check_count
+from learnloop.algorithms.base.dealing import deal, deal_centred
+from learnloop.algorithms.base.diagnostics import dormant_ratio
+from learnloop.algorithms.base.scaling import ObservationScaler, RewardScaler
+from learnloop.algorithms.base.schedules import value_at
+from learnloop.algorithms.base.states import AlgorithmState, part_of, prefixed, put_parameters
+from learnloop.algorithms.live.episodes import LiveStep
+from learnloop.algorithms.live.segments import LiveSegments
+from learnloop.algorithms.on_policy.advantages import VTrace, explained_variance, gae, vtrace
+from learnloop.algorithms.on_policy.historical import check_segment
+from learnloop.algorithms.on_policy.rollout import Batch, LiveSegment, Rollout, Segment, join, segment_of
+from learnloop.algorithms.policies.network_policy import NetworkPolicy
+from learnloop.algorithms.policies.serving import serving_network
+from learnloop.core.errors import CorruptError, DivergedError, UsageError
+from learnloop.core.seeding import derive_seed
+from learnloop.core.spaces import Box, Spaces
+from learnloop.core.stepping import Actions, LaneStep, Masks
+from learnloop.nn.distributions import Evaluation, make_distribution
+from learnloop.nn.mlp.network import MLP, Head, MLPConfig
+from learnloop.nn.network import Network
+from learnloop.nn.optimizers import Adam, Optimizer
+
+Floats = NDArray[np.float32]
+
+LIVE_ROOM = 4
+"""Live steps for so many updates are kept. Where nobody calls ``learn``, the oldest make room, and are counted in
+``rollout/num_dropped_steps``."""
+
+
+class OnPolicyConfig(AlgorithmConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the configs of PPO and A2C share."""
+
+    n_steps: int = 2048
+    """How many steps of each lane an update learns from."""
+    gae_lambda: float = 0.95
+    """Between bias (0) and variance (1) of advantages."""
+    normalize_advantage: bool = True
+    """Whether advantages are brought to mean 0 and standard deviation 1 before they are learned from."""
+    ent_coef: float = 0.0
+    """The weight of the policy's entropy: how much a random policy is preferred."""
+    vf_coef: float = 0.5
+    """The weight of the value's loss."""
+    max_grad_norm: float | None = 0.5
+    """The gradient is scaled down to this norm; None: it is not."""
+    shared_trunk: bool = False
+    """Whether policy and value share their hidden layers."""
+    log_std_init: float = 0.0
+    """Where the logarithm of the standard deviation of continuous actions starts."""
+    normalize_observations: bool = False
+    """Whether observations are brought to mean 0 and standard deviation 1 by what was seen so far."""
+    normalize_rewards: bool = False
+    """Whether rewards are divided by the standard deviation of the discounted return so far."""
+
+    def __post_init__(self) -> None:
+        """Refuses values without a meaning."""
+        super().__post_init__()
+        check_count("n_steps", self.n_steps)
+        check_range("gae_lambda", self.gae_lambda, 0, 1)
+        check_range("ent_coef", self.ent_coef, 0, 1e6)
+        check_range("vf_coef", self.vf_coef, 0, 1e6)
+        check_range("log_std_init", self.log_std_init, -20, 5)
+        if self.max_grad_norm is not None and not self.max_grad_norm > 0:
+            raise UsageError(f"max_grad_norm is {self.max_grad_norm}; it must be above 0, or None for no clipping")
+
+
+class OnPolicyAlgorithm(Algorithm):
+    """The part of PPO and A2C that is not their loss.
+
+    Its network gives the parameters of the action distribution, then the value, as one row of outputs.
+
+    Attributes:
+        num_stale: live steps whose action an earlier policy chose than the one that learned from them.
+    """
+
+    config: OnPolicyConfig
+
+    def __init__(
+        self,
+        config: OnPolicyConfig,
+        spaces: Spaces,
+        *,
+        num_lanes: int = 1,
+        seed: int = 0,
+        network: Network | None = None,
+    ) -> None:
+        super().__init__(config, spaces, num_lanes=num_lanes, seed=seed)
+        self.distribution = make_distribution(spaces.action)
+        self.network: Network = network or self._build_network()
+        self._check_network()
+        self.optimizer = self._build_optimizer()
+        self._rollout = Rollout(config.n_steps, num_lanes, self.encoder.size, spaces.action)
+        self._observation_scaler = ObservationScaler(self.encoder.size) if config.normalize_observations else None
+        self._reward_scaler = RewardScaler(num_lanes, config.gamma) if config.normalize_rewards else None
+        self._chosen: Chosen | None = None
+        self._last_observations: Floats | None = None
+        self._segments = LiveSegments(LIVE_ROOM * config.n_steps * num_lanes)
+        self.num_stale = 0
+        self._resetting: NDArray[np.bool_] | None = None
+        """Which lanes will only reset themselves in the next step."""
+
+    # Acting ------------------------------------------------------------------------------------------------------
+
+    def choose(self, observations: Floats, masks: Masks | None = None) -> Actions:
+        """Returns an action for each lane, drawn from the policy; ``Algorithm.choose`` has the arguments."""
+        rollout, at = self._rollout, self._rollout.position
+        if rollout.is_full:
+            raise UsageError(f"the rollout holds its {rollout.num_steps} steps; call learn before the next choose")
+        if self._observation_scaler is not None:
+            observations = self._observation_scaler.see(observations, self._resetting)
+        chosen = self._choose_scaled(observations, masks)
+        rollout.observations[at] = observations
+        rollout.actions[at] = chosen.actions
+        rollout.log_probs[at] = chosen.log_probs
+        rollout.values[at] = chosen.values
+        if chosen.dropout is not None:
+            rollout.dropout[at] = chosen.dropout
+        if masks is not None:
+            rollout.masks[at] = masks
+            rollout.has_masks = True
+        self._chosen = chosen
+        return chosen.actions
+
+    def _choose(self, observations: Floats, masks: Masks | None) -> Chosen:
+        if self._observation_scaler is None:
+            return self._choose_scaled(observations, masks)
+        seen = self._observation_scaler.see(observations)
+        return self._choose_scaled(seen, masks)._replace(seen=seen)
+
+    def _choose_scaled(self, observations: Floats, masks: Masks | None) -> Chosen:
+        dropout = None
+        if self.network.num_masks:
+            dropout = self._rng.integers(self.network.num_masks, size=len(observations))
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is told below, by its update
+            outputs = self.network.predict(observations, dropout)
+            actions, log_probs = self.distribution.sample(outputs[:, :-1], self._rng, masks)
+        values = outputs[:, -1].copy()
+        if not math.isfinite(float(log_probs.sum())):  # values are looked at before they are learned from
+            raise DivergedError(f"after update {self.num_updates} the network's outputs are not finite")
+        return Chosen(actions, log_probs, values, dropout, None, self.num_updates)
+
+    # Recording ---------------------------------------------------------------------------------------------------
+
+    def record(self, step: LaneStep) -> None:
+        """Takes what came of the actions that ``choose`` returned last."""
+        if self._chosen is None:
+            raise UsageError("record was called without choose; each record tells what came of one choose")
+        rollout, at = self._rollout, self._rollout.position
+        rewards = step.rewards
+        ended = np.logical_or(step.terminated, step.truncated)
+        if self._reward_scaler is not None:
+            rewards = self._reward_scaler.see(rewards, ended, step.valid)
+        rollout.rewards[at] = rewards
+        rollout.ended[at] = ended
+        if ended.any():
+            cut = np.flatnonzero(step.truncated & ~step.terminated)
+            if len(cut):
+                rollout.bootstraps[at, cut] = self._values(step.final_observations[cut])
+        if step.valid is None:
+            self.num_steps += self.num_lanes
+        else:
+            self.num_steps += self._record_valid(step.valid)
+        rollout.position += 1
+        self._last_observations, self._resetting = step.observations, step.resetting
+        self._chosen = None
+
+    def _record_valid(self, valid: NDArray[np.bool_]) -> int:
+        """Marks the lanes that only reset themselves; returns how many others there are."""
+        num_valid = int(np.count_nonzero(valid))
+        if num_valid < self.num_lanes:
+            at = self._rollout.position
+            self._rollout.valid[at] = valid
+            self._rollout.ended[at] |= ~valid
+            self._rollout.has_invalid = True
+        return num_valid
+
+    def interrupt(self) -> None:
+        """Cuts the running episodes of all lanes, as truncated."""
+        at = self._rollout.position - 1
+        self._resetting = None
+        if self._reward_scaler is not None:
+            self._reward_scaler.reset()
+        if at < 0 or self._last_observations is None:
+            return
+        running = np.flatnonzero(~self._rollout.ended[at])
+        if len(running):
+            self._rollout.bootstraps[at, running] = self._values(self._last_observations[running])
+            self._rollout.ended[at, running] = True
+
+    def _values(self, observations: Floats) -> Floats:
+        """Returns the values of encoded observations, shape ``(batch,)``; dropout is off."""
+        if self._observation_scaler is not None:
+            observations = self._observation_scaler.apply(observations)
+        return self.network.predict(observations)[:, -1].copy()
+
+    def _record_live(self, episode: str, step: LiveStep) -> None:
+        if step.chosen.seen is not None:
+            step = step._replace(observation=step.chosen.seen[0])
+        ended = step.terminated or step.truncated
+        if self._reward_scaler is not None:
+            step = step._replace(reward=self._reward_scaler.see_live(episode, step.reward, ended=ended))
+        self._segments.add(episode, step)
+        if self._segments.num_dropped:
+            self.metrics.set("rollout/num_dropped_steps", self._segments.num_dropped)
+        self.num_steps += 1
+
+    def _discard_live(self, episode: str) -> None:
+        self._segments.discard(episode)
+        if self._reward_scaler is not None:
+            self._reward_scaler.discard(episode)
+
+    # Learning ----------------------------------------------------------------------------------------------------
+
+    def learn(self) -> bool:
+        """Updates once ``n_steps`` of each lane are recorded, or as many of live episodes; returns whether it did."""
+        batches = []
+        if self._rollout.is_full:
+            batches.append(self._rollout_batch())
+        if self._segments.num_steps >= self.config.n_steps * self.num_lanes:
+            self._warn_of_schedules()
+            batches += [self._live_batch(segment_of(each, self.spaces.action)) for each in self._segments]
+            self._segments.clear()
+        if not batches:
+            return False
+        batch = join(batches, self.spaces.action)
+        if batch.size:  # all lanes may have done nothing but reset themselves
+            self._learn_batch(batch)
+        if self._rollout.is_full:
+            self._rollout.clear()
+        return bool(batch.size)
+
+    def learn_from(self, segments: Sequence[Segment]) -> None:
+        """Updates from historical segments, which another policy may have chosen, with V-trace.
+
+        Each action is weighted by how likely this policy would have chosen it, cut at 1: nothing is learned as if
+        this policy had acted. Observations are encoded, ``Segment.log_probs`` are those that were logged.
+
+        Source: Espeholt et al. 2018, IMPALA, equation 1; Hilton et al. 2022, Batch size-invariance for policy
+        optimization, equation 4 (the ratio to the policy that chose, apart from the ratio that is clipped).
+
+        Raises:
+            UsageError: there are none, or one is not what ``check_segment`` allows.
+        """
+        if not segments:
+            raise UsageError("there are no segments to learn from")
+        checked = [check_segment(segment, self.spaces.action, self.encoder.size) for segment in segments]
+        batches = [self._historical_batch(segment) for segment in checked]
+        self._learn_batch(join(batches, self.spaces.action))
+
+    def _rollout_batch(self) -> Batch:
+        rollout, last = self._rollout, self._last_observations
+        if last is None:
+            raise UsageError("the rollout's last observations are not known; call record before learn")
+        last_values = self._values(last)
+        advantages = gae(
+            rollout.rewards,
+            rollout.values,
+            rollout.next_values(last_values),
+            rollout.ended,
+            gamma=self.config.gamma,
+            gae_lambda=self.config.gae_lambda,
+        )
+        return rollout.batch(advantages, with_dropout=bool(self.network.num_masks))
+
+    def _live_batch(self, live: LiveSegment) -> Batch:
+        weights: Floats | None = None
+        old = np.flatnonzero(live.num_updates != self.num_updates)
+        if len(old):
+            live, weights = self._renewed(live, old)
+        segment = live.segment
+        advantages = gae(
+            segment.rewards[:, None],
+            live.values[:, None],
+            self._segment_next_values(live.values, segment.last_observation)[:, None],
+            self._segment_ends(segment)[:, None],
+            gamma=self.config.gamma,
+            gae_lambda=self.config.gae_lambda,
+        )[:, 0]
+        return Batch(
+            observations=segment.observations,
+            actions=segment.actions,
+            log_probs=segment.log_probs,
+            values=live.values,
+            advantages=advantages,
+            returns=advantages + live.values,
+            masks=segment.masks,
+            dropout=live.dropout if self.network.num_masks else None,
+            weights=weights,
+        )
+
+    def _renewed(self, live: LiveSegment, old: NDArray[np.intp]) -> tuple[LiveSegment, Floats]:
+        """Returns ``live`` as the policy of now sees it, and the weights of its actions: below 1 in the rows ``old``.
+
+        Those were chosen before the last update. As historical ones, they count by how likely this policy would have
+        chosen them, cut at 1, and their ratio is clipped around this policy. Source: as of ``learn_from``.
+        """
+        segment = live.segment
+        outputs = self.network.predict(segment.observations[old], live.dropout[old] if self.network.num_masks else None)
+        masks = None if segment.masks is None else segment.masks[old]
+        evaluation = self.distribution.evaluate(outputs[:, :-1], segment.actions[old], masks)
+        log_probs, values = segment.log_probs.copy(), live.values.copy()
+        weights: Floats = np.ones_like(log_probs)
+        weights[old] = np.exp(np.minimum(evaluation.log_probs - segment.log_probs[old], np.float32(0)))
+        log_probs[old], values[old] = evaluation.log_probs, outputs[:, -1]
+        self.num_stale += len(old)
+        self.metrics.set("train/num_stale_steps", self.num_stale)
+        return live._replace(segment=segment._replace(log_probs=log_probs), values=values), weights
+
+    def _historical_batch(self, segment: Segment) -> Batch:
+        observations, rewards = segment.observations, segment.rewards
+        if self._observation_scaler is not None:
+            observations = self._observation_scaler.apply(observations)
+        if self._reward_scaler is not None:
+            rewards = self._reward_scaler.apply(rewards).astype(np.float32)
+        dropout = None
+        if self.network.num_masks:
+            dropout = self._rng.integers(self.network.num_masks, size=len(observations))
+        outputs = self.network.predict(observations, dropout).copy()
+        values = outputs[:, -1].copy()
+        current = self.distribution.evaluate(outputs[:, :-1], segment.actions, segment.masks).log_probs.copy()
+        corrected: VTrace = vtrace(
+            rewards[:, None],
+            values[:, None],
+            self._segment_next_values(values, segment.last_observation)[:, None],
+            self._segment_ends(segment)[:, None],
+            (current - segment.log_probs)[:, None],
+            gamma=self.config.gamma,
+        )
+        return Batch(
+            observations=observations,
+            actions=segment.actions,
+            log_probs=current,
+            values=values,
+            advantages=corrected.advantages[:, 0],
+            returns=corrected.targets[:, 0],
+            masks=segment.masks,
+            dropout=dropout,
+            weights=corrected.weights[:, 0],
+        )
+
+    def _segment_next_values(self, values: Floats, last: Floats | None) -> Floats:
+        ahead = np.zeros_like(values)
+        ahead[:-1] = values[1:]
+        if last is not None:
+            ahead[-1] = self._values(last[None])[0]
+        return ahead
+
+    @staticmethod
+    def _segment_ends(segment: Segment) -> NDArray[np.bool_]:
+        ended = np.zeros(len(segment.rewards), dtype=np.bool_)
+        ended[-1] = True
+        return ended
+
+    def _learn_batch(self, batch: Batch) -> None:
+        before = self.network.parameters.copy()
+        if not np.isfinite(batch.returns).all():
+            self._diverge("a reward or a value is not finite", int(np.count_nonzero(~np.isfinite(batch.returns))))
+        if self.shuffled:
+            advantages = deal_centred(batch.advantages, self._rng)
+            batch = batch._replace(advantages=advantages, returns=deal(batch.returns, self._rng))
+        self.metrics.set("train/learning_rate", value_at(self.config.learning_rate, self.progress))
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite stops it, with the update's number
+            self._update(batch)
+        norm = float(np.linalg.norm(before))
+        change = float(np.linalg.norm(self.network.parameters - before))
+        if not math.isfinite(change):
+            raise DivergedError(f"after update {self.num_updates} the parameters are not finite")
+        self.metrics.set("train/weight_change", change / norm if norm else float("nan"))
+        self.metrics.set("train/explained_variance", explained_variance(batch.values, batch.returns))
+        dormant = dormant_ratio(self.network)  # over the last minibatch: its layers are computed already
+        if dormant is not None:
+            self.metrics.set("train/dormant_ratio", dormant)
+        self.metrics.set("train/n_updates", self.num_updates)
+
+    @abstractmethod
+    def _update(self, batch: Batch) -> None:
+        """Takes the gradient steps of one batch."""
+
+    def _evaluate(self, batch: Batch) -> tuple[Floats, Evaluation]:
+        """Returns the outputs for ``batch`` and what the policy says of its actions now."""
+        outputs = self.network.forward(batch.observations, batch.dropout)
+        return outputs, self.distribution.evaluate(outputs[:, :-1], batch.actions, batch.masks)
+
+    def _step(self, gradient: Floats, loss: float, learning_rate: float) -> None:
+        """Takes one gradient step along the gradient of the loss with respect to the outputs.
+
+        Raises:
+            DivergedError: the loss or the gradient is not finite; nothing was changed.
+        """
+        limit = self.config.max_grad_norm
+        norm = self._descend(self.network, self.optimizer, gradient, loss, learning_rate, limit)
+        self.num_updates += 1
+        self.metrics.add("train/gradient_norm", norm)
+
+    # Building, keeping ----------------------------------------------------------------------------------------------
+
+    def _build_network(self) -> MLP:
+        config, space = self.config, self.spaces.action
+        heads = [Head(name="policy", size=self.distribution.num_parameters, gain=0.01)]
+        if isinstance(space, Box):
+            heads = [
+                Head(name="policy", size=space.size, gain=0.01),
+                Head(name="log_std", size=space.size, constant=True, initial=config.log_std_init),
+            ]
+        architecture = MLPConfig(
+            input_size=self.encoder.size,
+            hidden=config.net_arch,
+            heads=(*heads, Head(name="value", size=1)),
+            shared=config.shared_trunk,
+            activation=config.activation,
+            layer_norm=config.layer_norm,
+            dropout=config.dropout,
+            init=config.init,
+        )
+        return MLP(architecture, seed=derive_seed(self.seed, self.tag, "network"))
+
+    def _check_network(self) -> None:
+        wanted = (self.encoder.size, self.distribution.num_parameters + 1)
+        found = (self.network.input_size, self.network.output_size)
+        if found != wanted:
+            raise UsageError(
+                f"the network maps {found[0]} numbers to {found[1]}; {self.tag} with these spaces needs {wanted[0]} to "
+                f"{wanted[1]}: the parameters of the action distribution, then the value"
+            )
+
+    def _build_optimizer(self) -> Optimizer:
+        return Adam(self.network, eps=1e-5)
+
+    def policy(self) -> NetworkPolicy:
+        """Returns a frozen copy of the policy."""
+        scaler = self._observation_scaler
+        return NetworkPolicy(
+            self.spaces,
+            serving_network(self.network, ("policy", "log_std")),
+            outputs="distribution",
+            learned_by=self.tag,
+            normaliser=None if scaler is None else scaler.normaliser(),
+        )
+
+    def networks(self) -> dict[str, Network]:
+        """Returns its network, under the name of the constructor's argument."""
+        return {"network": self.network}
+
+    def value(self, observations: Floats) -> Floats:
+        """Returns the value of encoded observations, shape ``(batch,)``."""
+        return self._values(observations)
+
+    def state(self) -> AlgorithmState:
+        """Returns a copy of everything; live episodes are not in it, their clients are gone after a restart."""
+        tensors: dict[str, NDArray[Any]] = {"parameters": self.network.parameters.copy()}
+        tensors |= prefixed("optimizer.", self.optimizer.state()) | prefixed("rollout.", self._rollout.state())
+        if self._last_observations is not None:
+            tensors["last_observations"] = self._last_observations.copy()
+        if self._resetting is not None:
+            tensors["resetting"] = self._resetting.copy()
+        for name, scaler in (("observation", self._observation_scaler), ("reward", self._reward_scaler)):
+            if scaler is not None:
+                tensors |= prefixed(f"{name}_scaler.", scaler.state())
+        return AlgorithmState(tensors, self._base_values())
+
+    def restore(self, state: AlgorithmState) -> None:
+        """Goes on from ``state``, bit for bit."""
+        try:
+            self._restore_base(state.values)
+            put_parameters(self.network, state.tensors["parameters"], "parameters")
+            self.optimizer.restore(part_of(state.tensors, "optimizer."))
+            self._rollout.restore(part_of(state.tensors, "rollout."))
+            self._last_observations = state.tensors.get("last_observations")
+            self._resetting = state.tensors.get("resetting")
+            if self._observation_scaler is not None:
+                self._observation_scaler.restore(part_of(state.tensors, "observation_scaler."))
+            if self._reward_scaler is not None:
+                self._reward_scaler.restore(part_of(state.tensors, "reward_scaler."))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise CorruptError(f"the state is not one of this {self.tag}: {error}") from error
+        self._chosen = None
+        self._segments.clear()

@@ -1,0 +1,1 @@
+"""Policies that a network computes, and the files that they become."""

@@ -1,0 +1,266 @@
+"""Policies that a network computes: frozen, greedy unless asked to sample; those over an MLP need numpy alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop.algorithms.base.states import part_of, prefixed
+from learnloop.algorithms.off_policy.duelling import duelling_values
+from learnloop.algorithms.policies.heads import DistributionHead, Head, SquashedHead, UniformHead, ValuesHead
+from learnloop.core.errors import CorruptError, DivergedError, MissingExtraError, UsageError
+from learnloop.core.protocols import PolicyArtifact
+from learnloop.core.seeding import generator
+from learnloop.core.spaces import Box, Discrete, Spaces
+from learnloop.core.stepping import Actions, Masks
+from learnloop.nn.distributions import make_distribution
+from learnloop.nn.encoders.action_codec import ActionCodec
+from learnloop.nn.encoders.normalisation import Normaliser
+from learnloop.nn.encoders.observation_encoder import ObservationEncoder
+from learnloop.nn.mlp.network import MLP, MLPConfig
+from learnloop.nn.network import Network
+from learnloop.nn.network_builders import BuiltByName, restore_network
+
+TAG = "network"
+MODULES = "network."
+"""Tensors of modules that a builder made have names that begin so."""
+_DIVERGED = "the policy's network computes numbers that are not finite; load an earlier version"
+
+Floats = NDArray[np.float32]
+OutputKind = Literal["distribution", "q_values", "duelling", "squashed", "uniform"]
+"""What the first outputs of the network are: parameters of a distribution over actions, the value of each action,
+the state's value followed by the advantage of each action, or those of a Gaussian squashed by tanh. ``uniform`` has no
+network."""
+
+
+class _Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    learned_by: str
+    spaces: Spaces
+    outputs: OutputKind
+    network: dict[str, Any] | None
+
+
+class NetworkPolicy:
+    """A policy over the actions of a space; never learns.
+
+    Attributes:
+        spaces: what it sees and what it may do.
+        learned_by: the tag of the algorithm that made it.
+        outputs: what its network's outputs mean.
+    """
+
+    def __init__(
+        self,
+        spaces: Spaces,
+        network: Network | None,
+        *,
+        outputs: OutputKind,
+        learned_by: str,
+        normaliser: Normaliser | None = None,
+        sampling: bool = False,
+        seed: int = 0,
+    ) -> None:
+        """Keeps ``network`` itself: hand over a twin.
+
+        Args:
+            spaces: of the policy.
+            network: None for ``uniform``.
+            outputs: what the network's outputs mean.
+            learned_by: the tag of the algorithm.
+            normaliser: of observations, before the network; None: none.
+            sampling: draw actions instead of taking the most likely one.
+            seed: of the draws.
+        """
+        self.spaces = spaces
+        self.learned_by = learned_by
+        self.outputs: OutputKind = outputs
+        self._network = network
+        self._normaliser = normaliser
+        self._sampling = sampling or outputs == "uniform"
+        self._rng = generator(seed, "policy")
+        self._encoder = ObservationEncoder(spaces.observation)
+        self._codec = ActionCodec(spaces.action)
+        self._start = spaces.action.start if isinstance(spaces.action, Discrete) else 0
+        self._head = _head(spaces, outputs)
+        self._scores = None if self._sampling else _scores(spaces, outputs)
+
+    @property
+    def sampled(self) -> NetworkPolicy:
+        """A policy over the same network that draws its actions."""
+        return NetworkPolicy(
+            self.spaces,
+            self._network,
+            outputs=self.outputs,
+            learned_by=self.learned_by,
+            normaliser=self._normaliser,
+            sampling=True,
+        )
+
+    def act(self, observation: Any, mask: Any = None) -> Any:
+        """Returns the action for one observation, in the form of the action space.
+
+        Raises:
+            ContextError: the observation does not fit the space.
+            ActionError: the mask does not fit, or allows nothing.
+            DivergedError: the network's outputs are not finite.
+        """
+        if mask is None and self._scores is not None:
+            return self._act_greedily(self._encoder.encode(observation)[None])
+        allowed = self._codec.check_mask(mask)
+        masks = None if allowed is None else allowed[None]
+        return self._codec.to_outside(self.choose(self._encoder.encode(observation)[None], masks)[0])
+
+    def _act_greedily(self, observations: Floats) -> int:
+        """Returns the discrete action of the highest output for one row: a short way, for serving."""
+        row = self._outputs(observations)[0, self._scores]
+        best = int(row.argmax())  # NaN counts as the highest
+        if not math.isfinite(row[best]):
+            raise DivergedError(_DIVERGED)
+        return best + self._start
+
+    def choose(self, observations: Floats, masks: Masks | None = None) -> Actions:
+        """Returns an action for each row of encoded observations, shape ``(batch, encoder.size)``."""
+        return self._head.choose(self._evaluate(observations), masks, self._rng if self._sampling else None)
+
+    def probabilities(self, observation: Any, mask: Any = None) -> NDArray[np.float64]:
+        """Returns the probability of each discrete action for one observation, shape ``(n,)``; 0 where masked.
+
+        A policy by values gives its best action all of it, shared by ties.
+
+        Raises:
+            UsageError: the actions are not discrete.
+        """
+        if not isinstance(self.spaces.action, Discrete):
+            raise UsageError("only a policy over discrete actions has a probability for each; use act")
+        allowed = self._codec.check_mask(mask)
+        outputs = self._evaluate(self._encoder.encode(observation)[None])
+        found: NDArray[np.float64] = self._head.probabilities(outputs, None if allowed is None else allowed[None])[0]
+        return found
+
+    def _evaluate(self, observations: Floats) -> Floats:
+        outputs = self._outputs(observations)
+        if not np.isfinite(outputs).all():
+            raise DivergedError(_DIVERGED)
+        return outputs
+
+    def _outputs(self, observations: Floats) -> Floats:
+        if self._network is None:
+            return np.zeros((len(observations), 0), dtype=np.float32)
+        inputs = observations if self._normaliser is None else self._normaliser.apply(observations)
+        return self._network.predict(inputs)
+
+    def to_artifact(self) -> PolicyArtifact:
+        """Returns all that is needed to build it again.
+
+        Raises:
+            UsageError: its network is a torch module that no name stands for, so that nobody could build it again.
+        """
+        network = self._network
+        tensors = {} if network is None else _tensors_of(network)
+        config = _Config(
+            learned_by=self.learned_by,
+            spaces=self.spaces,
+            outputs=self.outputs,
+            network=None if network is None else dict(network.to_config()),
+        )
+        if self._normaliser is not None:
+            tensors |= {f"normaliser.{name}": value for name, value in self._normaliser.state().items()}
+        return PolicyArtifact(TAG, msgspec.to_builtins(config), tensors)
+
+    @classmethod
+    def from_artifact(cls, artifact: PolicyArtifact) -> NetworkPolicy:
+        """Returns the policy that ``to_artifact`` described.
+
+        Raises:
+            CorruptError: the config or the parameters are not those of such a policy.
+            NotFoundError, ExtensionError: its network's builder is not here, or does not build what it did.
+            MissingExtraError: its network needs torch.
+        """
+        try:
+            config = msgspec.convert(artifact.config, _Config)
+            network = None if config.network is None else _stored_network(config.network, artifact.tensors)
+            normaliser = Normaliser.from_tensors(artifact.tensors, "normaliser.")
+            policy = cls(
+                config.spaces, network, outputs=config.outputs, learned_by=config.learned_by, normaliser=normaliser
+            )
+            policy._check_stored()
+            return policy
+        except MissingExtraError:
+            raise
+        except (msgspec.ValidationError, UsageError, MemoryError) as error:
+            raise CorruptError(f"a stored {TAG} policy cannot be read: {error}") from error
+
+    def _check_stored(self) -> None:
+        """Raises UsageError where network, normaliser and spaces do not fit each other, or a number is not finite."""
+        network, size = self._network, self._encoder.size
+        found = None if network is None else (network.input_size, network.output_size)
+        num_outputs = _num_outputs(self.spaces, self.outputs)
+        wanted = None if num_outputs is None else (size, num_outputs)
+        if found != wanted:
+            raise UsageError(f"its network has (inputs, outputs) {found}; {self.outputs} in these spaces has {wanted}")
+        if network is not None and not np.isfinite(network.parameters).all():
+            raise UsageError("a parameter is not finite")
+        if self._normaliser is not None:
+            self._normaliser.check(size)
+
+
+def _tensors_of(network: Network) -> dict[str, NDArray[Any]]:
+    if isinstance(network, BuiltByName):
+        return prefixed(MODULES, network.state())
+    if isinstance(network, MLP):
+        return {"parameters": network.parameters.copy()}
+    raise UsageError(
+        f"a policy over a {type(network).__name__} cannot be stored: nobody could build the module again. Register "
+        "what builds it, ll.register('network', name, builder), and train with network=name"
+    )
+
+
+def _stored_network(config: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Network:
+    if "module" in config:
+        return restore_network(config, part_of(tensors, MODULES))
+    return MLP.from_config(msgspec.convert(config, MLPConfig), tensors.get("parameters"))
+
+
+def _num_outputs(spaces: Spaces, outputs: OutputKind) -> int | None:
+    """Returns how many outputs a stored network has; None: there is no network."""
+    space = spaces.action
+    if outputs == "distribution":
+        return make_distribution(space).num_parameters
+    if isinstance(space, Box):
+        return 2 * space.size if outputs == "squashed" else None
+    if isinstance(space, Discrete):
+        return {"q_values": space.n, "duelling": space.n + 1}.get(outputs)
+    return None
+
+
+def _scores(spaces: Spaces, outputs: OutputKind) -> slice | None:
+    """Returns which outputs the best discrete action has the highest of; None where it is not that simple."""
+    if not isinstance(spaces.action, Discrete) or outputs not in ("distribution", "q_values", "duelling"):
+        return None
+    first = 1 if outputs == "duelling" else 0  # the state's value is the same for each action
+    return slice(first, first + spaces.action.n)
+
+
+def _head(spaces: Spaces, outputs: OutputKind) -> Head:
+    """Returns what reads the network's outputs.
+
+    Raises:
+        UsageError: such outputs do not fit the action space.
+    """
+    space = spaces.action
+    if outputs == "uniform":
+        return UniformHead(space)
+    if outputs == "distribution":
+        return DistributionHead(space)
+    if outputs == "squashed" and isinstance(space, Box) and space.is_bounded:
+        return SquashedHead(space)
+    if outputs == "q_values" and isinstance(space, Discrete):
+        return ValuesHead(lambda values: values[:, : space.n])
+    if outputs == "duelling" and isinstance(space, Discrete):
+        return ValuesHead(duelling_values)
+    raise UsageError(f"a policy with {outputs} outputs cannot act in {space}")

@@ -1,0 +1,490 @@
+"""Seed 1's learner of prompt mutations: chooses, takes transitions of many clients, and learns with PPO.
+
+Choosing reads one snapshot of the network, which an update replaces whole; it never waits for one. What a snapshot
+computes for an embedding (dropout mask included) is what learning sees of it, so that the ratio of a choice is 1 before
+the first gradient step after it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop.algorithms.base.states import AlgorithmState, count_of, part_of, prefixed
+from learnloop.algorithms.on_policy.segment_ppo import MAX_NORM, SegmentPPO, is_readable
+from learnloop.compat.seed1.checkpoints import NamedCheckpoints, Saved
+from learnloop.compat.seed1.settings import MUTATIONS, MutationSettings
+from learnloop.compat.seed1.snapshot import Snapshot
+from learnloop.compat.seed1.transition_buffer import SentTransition, TransitionBuffer, segments_of, steps_of
+from learnloop.compat.seed1.update_process import Done, Job
+from learnloop.compat.seed1.update_process import learn as learn_here
+from learnloop.core.clock import now
+from learnloop.core.errors import (
+    ActionError,
+    ConflictError,
+    ContextError,
+    CorruptError,
+    DivergedError,
+    StoreError,
+    UsageError,
+)
+from learnloop.core.ids import new_id
+from learnloop.core.records import Decision, LearningUpdate
+from learnloop.core.seeding import generator
+
+Floats = NDArray[np.float32]
+
+AGENT = "mutations"
+POLICY = "prompt-mutation"
+"""Under these names its decisions are in the log."""
+FORMAT = "learnloop.mutations/v1"
+LATEST = "latest"
+RECENT = 100
+"""Averages are over so many of the last episodes and updates."""
+MAX_REWARD = 1e6
+"""Rewards are from minus this to this: the squares of larger ones leave what float32 computes well."""
+_SLACK_BYTES = 1 << 20
+
+_log = logging.getLogger(__name__)
+
+
+class Selection(NamedTuple):
+    """A choice."""
+
+    action: int
+    log_prob: float
+    value: float
+    decision: Decision
+    """Its record, not yet stored."""
+
+
+class UpdateFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What an update tells."""
+
+    policy_loss: float
+    value_loss: float
+    entropy: float
+    approx_kl: float
+    clip_fraction: float
+    learning_rate: float
+    buffer_size: int
+    """Transitions that came while it ran and wait for the next one."""
+    update_count: int
+
+
+class TrainingStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What was learned so far; averages are over the last ``RECENT`` episodes or updates."""
+
+    total_updates: int
+    total_episodes: int
+    avg_reward: float | None
+    """Of the sums of rewards of episodes that ended; None: none has."""
+    max_reward: float | None
+    avg_policy_loss: float
+    avg_value_loss: float
+    avg_entropy: float
+    avg_kl: float
+
+
+class Updated(NamedTuple):
+    """An update: its answer, and its record for the log."""
+
+    figures: UpdateFigures
+    record: LearningUpdate
+
+
+class _History(msgspec.Struct, kw_only=True):
+    total_updates: int = 0
+    total_episodes: int = 0
+    max_reward: float | None = None
+    returns: list[float] = []
+    updates: list[tuple[float, float, float, float]] = []
+
+
+class MutationLearner:
+    """The object behind seed 1's endpoints.
+
+    ``select`` and ``distribution`` are for one thread, the event loop's; everything else is for any.
+
+    Args:
+        settings: how it learns.
+        folder: where ``save`` and ``load`` look; None: nowhere.
+        learn: makes an update, such as ``UpdateProcess().learn``.
+    """
+
+    def __init__(
+        self, settings: MutationSettings, folder: Path | None = None, learn: Callable[[Job], Done] = learn_here
+    ) -> None:
+        self.settings = settings
+        self._learn = learn
+        self._seed = int(np.random.SeedSequence().generate_state(1)[0]) if settings.seed is None else settings.seed
+        self._training = threading.Lock()
+        """Held while the network learns, is saved or loaded."""
+        self._lock = threading.Lock()
+        """Held, briefly, while the buffer and the history are changed."""
+        self._ppo = self._new_ppo(self._seed)
+        self._checkpoints: NamedCheckpoints | None = None
+        if folder is not None:
+            max_bytes = max_checkpoint_bytes(settings, self._ppo.network.parameters.size)
+            self._checkpoints = NamedCheckpoints(folder, FORMAT, max_bytes)
+        self._distribution = self._ppo.distribution
+        self._snapshot = self._taken(self._ppo)
+        self._rng = generator(self._seed, "mutations", "choices")
+        self._buffer = TransitionBuffer(settings.buffer_size, settings.input_dim)
+        self._history = _History()
+
+    # Choosing ----------------------------------------------------------------------------------------------------
+
+    def select(self, state: Floats, *, deterministic: bool = False) -> Selection:
+        """Returns a mutation for an embedding, drawn from the policy, or the most likely one.
+
+        The log probability is the policy's in both cases; the record's propensity of a most likely one is 1.
+
+        Raises:
+            ContextError: the embedding is not what the network reads.
+            DivergedError: the network's outputs are not finite.
+        """
+        self.check_state("the embedding", state)
+        return self.select_many([state], [deterministic])[0]
+
+    def select_many(self, states: Sequence[Floats], deterministic: Sequence[bool]) -> list[Selection]:
+        """Returns what ``select`` would for each of ``states``, in one pass through the network.
+
+        Args:
+            states: embeddings that ``check_state`` let through.
+            deterministic: which of them get the most likely mutation.
+
+        Raises:
+            DivergedError: as ``select``; nothing was chosen for any of them.
+        """
+        snapshot = self._snapshot
+        outputs = self._outputs(snapshot, states)
+        logits = outputs[:, :-1]
+        actions, log_probs = self._distribution.sample(logits, self._rng)
+        if any(deterministic):
+            actions = np.where(deterministic, self._distribution.mode(logits), actions)
+            log_probs = self._distribution.evaluate(logits, actions).log_probs
+        rows = zip(states, deterministic, actions.tolist(), _softmax(logits), strict=True)
+        return [
+            Selection(
+                action,
+                float(log_probs[row]),
+                float(outputs[row, -1]),
+                _decision(snapshot, state, action, None if is_certain else probabilities),
+            )
+            for row, (state, is_certain, action, probabilities) in enumerate(rows)
+        ]
+
+    def distribution(self, state: Floats) -> list[float]:
+        """Returns the probability with which ``select`` would draw each mutation for an embedding.
+
+        Raises:
+            ContextError, DivergedError: as ``select``.
+        """
+        self.check_state("the embedding", state)
+        probabilities: list[float] = _softmax(self._outputs(self._snapshot, [state])[:, :-1])[0].tolist()
+        return probabilities
+
+    def _outputs(self, snapshot: Snapshot, states: Sequence[Floats]) -> Floats:
+        outputs = snapshot.outputs(states)
+        if not math.isfinite(float(outputs.sum())):
+            raise DivergedError(
+                f"after update {snapshot.num_updates} the network's outputs are not finite; load another"
+            )
+        return outputs
+
+    def check_state(self, name: str, state: Floats) -> None:
+        """Returns if ``state`` is an embedding of the right length with numbers that the network can read.
+
+        Raises:
+            ContextError: it is not.
+        """
+        wanted = self.settings.input_dim
+        if state.shape != (wanted,):
+            raise ContextError(f"{name} has {state.size} numbers; this network reads {wanted}")
+        if not is_readable(state):
+            raise ContextError(f"{name} holds a number that is not finite in 32 bits, or is longer than {MAX_NORM:g}")
+
+    # Transitions -------------------------------------------------------------------------------------------------
+
+    def store(self, transition: SentTransition) -> int:
+        """Takes a transition; returns how many wait to be learned from.
+
+        Raises:
+            UsageError: a field is not allowed; nothing was changed.
+            ConflictError: the buffer is full; update first, then send it again.
+        """
+        self._check(transition)
+        with self._lock:
+            if self._buffer.is_full:
+                raise ConflictError(
+                    f"the buffer holds its {self.settings.buffer_size} experiences, and none is dropped; "
+                    "POST /update, then send this one again"
+                )
+            total = self._buffer.add(transition)
+            if total is not None:
+                self._note_episode(total)
+            return len(self._buffer)
+
+    def _check(self, transition: SentTransition) -> None:
+        self.check_state("state", transition.observation)
+        self.check_state("next_state", transition.next_observation)
+        if not 0 <= transition.action < len(MUTATIONS):
+            raise ActionError(f"action is {transition.action}; mutations have the numbers 0 to {len(MUTATIONS) - 1}")
+        for name, low, high in (("reward", -MAX_REWARD, MAX_REWARD), ("log_prob", -1e6, 1e-6), ("value", -1e30, 1e30)):
+            value = getattr(transition, name)
+            if not low <= value <= high:  # NaN too
+                raise UsageError(f"{name} is {value:g}; allowed are numbers from {low:g} to {high:g}")
+
+    def _note_episode(self, total: float) -> None:
+        history = self._history
+        history.total_episodes += 1
+        history.returns = [*history.returns[1 - RECENT :], total]
+        history.max_reward = total if history.max_reward is None else max(history.max_reward, total)
+
+    def stats(self) -> TrainingStats | None:
+        """Returns what came and was learned so far; None before the first update."""
+        with self._lock:
+            history = self._history
+            if not history.updates:
+                return None
+            policy_loss, value_loss, entropy, kl = np.mean(history.updates, axis=0).tolist()
+            return TrainingStats(
+                total_updates=history.total_updates,
+                total_episodes=history.total_episodes,
+                avg_reward=math.fsum(history.returns) / len(history.returns) if history.returns else None,
+                max_reward=history.max_reward,
+                avg_policy_loss=policy_loss,
+                avg_value_loss=value_loss,
+                avg_entropy=entropy,
+                avg_kl=kl,
+            )
+
+    # Learning ----------------------------------------------------------------------------------------------------
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether an update has enough to learn from."""
+        return len(self._buffer) >= self.settings.min_transitions
+
+    def update(self) -> Updated | None:
+        """Learns once from all transitions, and has the new network choose; None where there are too few.
+
+        A second call waits for the first one.
+
+        Raises:
+            DivergedError: a number was not finite; the network is that of before, and the transitions wait again.
+        """
+        with self._training:
+            if not self.has_enough:
+                return None
+            with self._lock:
+                taken = self._buffer.take()
+            started = now()
+            clock = time.perf_counter()
+            try:
+                done = self._learn(self._job(taken))
+                self._ppo.restore(done.state)
+            except BaseException:
+                with self._lock:
+                    self._buffer.put_back(taken)
+                raise
+            self._snapshot = self._taken(self._ppo)
+            updated = self._noted(done, len(taken), started, time.perf_counter() - clock)
+            interval = self.settings.checkpoint_interval
+            if self._checkpoints is not None and interval and self._history.total_updates % interval == 0:
+                try:
+                    self._checkpoints.save(LATEST, self._state())
+                except StoreError as error:  # what was learned is in use all the same
+                    _log.warning("update %d was not saved: %s", self._history.total_updates, error)
+            return updated
+
+    def _job(self, taken: list[SentTransition]) -> Job:
+        settings = self.settings
+        return Job(
+            config=self._ppo.config,
+            size=settings.input_dim,
+            num_actions=len(MUTATIONS),
+            seed=self._seed,
+            weight_decay=settings.weight_decay,
+            rate_factor=self._rate_factor(),
+            state=self._ppo.state(),
+            steps=steps_of(segments_of(taken), settings.input_dim),
+        )
+
+    def _rate_factor(self) -> float:
+        return self.settings.decay ** (self._history.total_updates // self.settings.decay_interval)
+
+    def _noted(self, done: Done, num_steps: int, started: datetime, seconds: float) -> Updated:
+        metrics = done.metrics
+        losses = (
+            metrics["train/policy_gradient_loss"],
+            metrics["train/value_loss"],
+            -metrics["train/entropy_loss"],
+            metrics["train/approx_kl"],
+        )
+        rate = metrics["train/learning_rate"] * self._rate_factor()
+        with self._lock:
+            self._buffer.forget()
+            history = self._history
+            history.total_updates += 1
+            history.updates = [*history.updates[1 - RECENT :], losses]
+            figures = UpdateFigures(
+                policy_loss=losses[0],
+                value_loss=losses[1],
+                entropy=losses[2],
+                approx_kl=losses[3],
+                clip_fraction=metrics["train/clip_fraction"],
+                learning_rate=rate,
+                buffer_size=len(self._buffer),
+                update_count=history.total_updates,
+            )
+        shown = {
+            **{name: value for name, value in metrics.items() if math.isfinite(value)},
+            "train/learning_rate": rate,
+            "train/num_stale_steps": done.num_stale,
+            "train/max_first_log_ratio": done.max_log_ratio,
+            "seconds/training": seconds,
+        }
+        record = LearningUpdate(
+            learning_update_id=new_id(),
+            agent_id=AGENT,
+            policy=POLICY,
+            settings_version=0,
+            reward_sequence=0,
+            num_samples=num_steps,
+            num_held_out=0,
+            verdict=None,
+            reasons=["learned from experiences that clients sent, at their command; not judged"],
+            metrics=shown,
+            started_at=started,
+            ended_at=now(),
+        )
+        return Updated(figures, record)
+
+    # Keeping -----------------------------------------------------------------------------------------------------
+
+    def save(self, name: str) -> None:
+        """Writes all that it needs to go on as if it had never stopped: transitions and random numbers too.
+
+        Raises:
+            UsageError: the name cannot be one.
+            StoreError: the disk refuses.
+        """
+        checkpoints = self._named()
+        with self._training:
+            saved = self._state()
+        checkpoints.save(name, saved)
+
+    def load(self, name: str) -> None:
+        """Goes on from a checkpoint; what waits to be learned from is then what waited when it was saved.
+
+        Raises:
+            UsageError: the name cannot be one.
+            NotFoundError: there is no such checkpoint.
+            ConflictError, CorruptError: it cannot be used; nothing was changed.
+        """
+        self._restore(self._named().load(name))
+
+    def _named(self) -> NamedCheckpoints:
+        if self._checkpoints is None:
+            raise ConflictError("this learner has no folder of checkpoints")
+        return self._checkpoints
+
+    def _state(self) -> Saved:
+        state = self._ppo.state()
+        with self._lock:
+            buffer = self._buffer.copy()
+            history = msgspec.to_builtins(self._history)
+        arrays, rest = buffer.state()  # without the lock: this takes long where there is much
+        values = {
+            "seed": self._seed,
+            "ppo": state.values,
+            "choices": self._rng.bit_generator.state,
+            "buffer": rest,
+            "history": history,
+        }
+        return Saved(prefixed("ppo.", state.tensors) | prefixed("buffer.", arrays), values)
+
+    def _restore(self, saved: Saved) -> None:
+        try:
+            seed = count_of(saved.values, "seed")
+        except (KeyError, ValueError) as error:
+            raise CorruptError(f"the checkpoint is not one of this learner: {error}") from error
+        ppo = self._new_ppo(seed)  # dropout masks derive from it
+        buffer = TransitionBuffer(self.settings.buffer_size, self.settings.input_dim)
+        rng = generator(self._seed, "mutations", "choices")
+        try:
+            ppo.restore(AlgorithmState(part_of(saved.tensors, "ppo."), saved.values["ppo"]))
+            buffer.restore(part_of(saved.tensors, "buffer."), saved.values["buffer"])
+            rng.bit_generator.state = saved.values["choices"]
+            history = msgspec.convert(saved.values["history"], _History)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CorruptError(f"the checkpoint is not one of this learner: {error}") from error
+        for transition in buffer.transitions:
+            try:
+                self._check(transition)
+            except UsageError as error:
+                raise CorruptError(f"an experience of the checkpoint cannot be used: {error}") from error
+        with self._training, self._lock:
+            self._seed, self._ppo, self._buffer, self._rng, self._history = seed, ppo, buffer, rng, history
+            self._snapshot = self._taken(ppo)
+
+    def _new_ppo(self, seed: int) -> SegmentPPO:
+        settings = self.settings
+        return SegmentPPO(
+            settings.config(),
+            settings.input_dim,
+            len(MUTATIONS),
+            seed=seed,
+            weight_decay=settings.weight_decay,
+        )
+
+    @staticmethod
+    def _taken(ppo: SegmentPPO) -> Snapshot:
+        return Snapshot(ppo.network.twin(), ppo.num_updates)
+
+
+def max_checkpoint_bytes(settings: MutationSettings, num_parameters: int) -> int:
+    """Returns how large a checkpoint of such a learner may be."""
+    transition = 2 * 4 * settings.input_dim + 64
+    return 4 * 4 * num_parameters + 2 * settings.buffer_size * transition + _SLACK_BYTES
+
+
+def _decision(snapshot: Snapshot, state: Floats, action: int, probabilities: NDArray[np.float64] | None) -> Decision:
+    """Returns the record of a choice; ``probabilities`` None: it was certain."""
+    chances = [float(number == action) for number in range(len(MUTATIONS))]
+    if probabilities is not None:
+        chances = probabilities.tolist()
+    return Decision(
+        decision_id=new_id(),
+        episode_id=None,
+        agent_id=AGENT,
+        policy=POLICY,
+        algorithm="ppo",
+        num_updates=snapshot.num_updates,
+        context={},
+        actions=list(MUTATIONS),
+        action=MUTATIONS[action],
+        propensity=chances[action],
+        probabilities=chances,
+        vector=state.astype("<f4", copy=False).tobytes(),
+        created_at=now(),
+    )
+
+
+def _softmax(logits: Floats) -> NDArray[np.float64]:
+    """Returns probabilities that sum to 1 in float64, shape ``(batch, n)``."""
+    weights = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
+    probabilities: NDArray[np.float64] = weights / weights.sum(axis=1, keepdims=True)
+    return probabilities

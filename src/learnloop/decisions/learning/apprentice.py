@@ -1,0 +1,190 @@
+"""Apprentice mode: a policy learns to choose what the caller's own logic chooses, before it may choose itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import and_, case, func, select
+
+from learnloop.algorithms.hashed.trainer import JointTrainer
+from learnloop.core.errors import UsageError
+from learnloop.core.protocols import Context, Policy, Sample
+from learnloop.core.records import DecisionMode, Record
+from learnloop.decisions.learning.bandit_candidates import RememberingTrainer, shared_questions
+from learnloop.decisions.learning.candidates import Candidate
+from learnloop.decisions.log import LogFilter, Logged, newest_decisions
+from learnloop.decisions.service.settings import DecisionSettings
+from learnloop.evaluation import Interval, UniformPolicy
+from learnloop.evaluation.policies import Choice, distributions
+from learnloop.evaluation.rates import wilson_interval
+from learnloop.evaluation.splitting import is_held_out
+from learnloop.store import Store, schema
+
+Floats = NDArray[np.float64]
+
+
+class MatchRate(Record, frozen=True, kw_only=True):
+    """How often the policy would have chosen what the caller's own logic chose."""
+
+    num_decisions: int
+    """Decisions of which both are known."""
+    num_matched: int
+    share: float | None
+    """None: there is no such decision."""
+    interval: Interval | None
+    """Wilson's, of the share; None: there is no such decision."""
+
+
+def match_rate(
+    store: Store, agent_id: str, policy: str, *, newest: int | None = None, level: float = 0.95
+) -> MatchRate:
+    """Returns how often the policy's greedy choice, logged at the time, was the caller's own.
+
+    Args:
+        store: the log.
+        agent_id: whose policy.
+        policy: which one.
+        newest: of so many decisions of which both are known, the newest; None: of all.
+        level: of the interval.
+
+    Raises:
+        UsageError: ``newest`` is below 1, or ``level`` not between 0 and 1.
+    """
+    if newest is not None and newest < 1:
+        raise UsageError(f"newest is {newest}; give a number of decisions of at least 1, or nothing for all")
+    table = schema.decisions.c
+    query = select(case((table.policy_action == table.baseline_action, 1), else_=0).label("matched")).where(
+        table.agent_id == agent_id,
+        table.policy == policy,
+        table.policy_action.is_not(None),
+        table.baseline_action.is_not(None),
+    )
+    if newest is not None:
+        query = query.order_by(table.sequence.desc()).limit(newest)
+    found = query.subquery()
+    counts = select(func.count(), func.coalesce(func.sum(found.c.matched), 0)).select_from(found)
+    number, matched = store.read(lambda connection: connection.execute(counts).one())
+    return MatchRate(
+        num_decisions=int(number),
+        num_matched=int(matched),
+        share=int(matched) / int(number) if number else None,
+        interval=wilson_interval(int(matched), int(number), level) if number else None,
+    )
+
+
+class MatchedDecisions:
+    """Held-out decisions of which the caller's own choice is known: what a policy earns is how surely it makes it."""
+
+    def __init__(self, decisions: Sequence[Logged]) -> None:
+        samples = shared_questions(each.sample(1.0) for each in decisions)
+        self._choices = [Choice(each.unit, each.context, each.actions, each.mask) for each in samples]
+        self._positions = [each.decision.actions.index(each.decision.baseline_action or "") for each in decisions]
+        rows = {unit: row for row, unit in enumerate(dict.fromkeys(each.unit for each in samples))}
+        self._units = tuple(rows)
+        self._rows = np.array([rows[each.unit] for each in samples], dtype=np.intp)
+
+    @property
+    def units(self) -> Sequence[str]:
+        """The episodes, in the order of their first decision."""
+        return self._units
+
+    def rewards(self, policy: Policy) -> Floats:
+        """Returns the probability of the caller's choice, averaged within each unit, shape ``(num_units,)``."""
+        rows = distributions(policy, self._choices)
+        matched = np.array([row[at] for row, at in zip(rows, self._positions, strict=True)], dtype=np.float64)
+        size = len(self._units)
+        return np.bincount(self._rows, matched, minlength=size) / np.bincount(self._rows, minlength=size)
+
+
+class FrequentPolicy:
+    """Chooses the allowed action that was chosen most often; uniform where none of them ever was."""
+
+    def __init__(self, counts: Mapping[str, int]) -> None:
+        self._counts = counts
+
+    def probabilities(self, context: Context, actions: Sequence[str], mask: Sequence[bool] | None = None) -> Floats:
+        """Returns the probability of each action, ties shared, shape ``(len(actions),)``."""
+        uniform = UniformPolicy().probabilities(context, actions, mask)
+        counts = np.array([self._counts.get(action, 0) for action in actions]) * (uniform > 0)
+        best = ((counts == counts.max()) & (uniform > 0)).astype(np.float64)
+        shared: Floats = best / best.sum()
+        return shared
+
+
+class ApprenticeCandidates:
+    """Makes candidates from the choices of the caller's own logic: full information, whichever action was taken."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def make(self, agent_id: str, policy: str, settings: DecisionSettings, log_sequence: int) -> Candidate:
+        """Returns the candidate of the newest decisions in apprentice mode, rewarded or not."""
+        learning = settings.learning
+        chosen = LogFilter(modes=frozenset({DecisionMode.APPRENTICE}), rewarded=False)
+        found = [
+            each
+            for each in newest_decisions(self._store, agent_id, policy, learning.window, chosen)
+            if each.decision.baseline_action in each.decision.actions
+        ]
+        parts = _Parts([], [])
+        for each in found:
+            (parts.held_out if is_held_out(each.unit, learning.held_out_share) else parts.train).append(each)
+        counts = Counter(each.decision.baseline_action or "" for each in parts.train)
+        return Candidate(
+            trainer=RememberingTrainer(JointTrainer(settings.model)),
+            train=shared_questions(imitation_samples(parts.train)),
+            held_out=MatchedDecisions(parts.held_out),
+            num_held_out=len(parts.held_out),
+            num_trained=len(parts.train),
+            baselines={"most_frequent": FrequentPolicy(counts)},
+            metrics={"log/num_baseline": float(len(found))},
+            lineage={"window": learning.window, "held_out": {"kind": "baseline", "share": learning.held_out_share}},
+        )
+
+
+class _Parts(NamedTuple):
+    train: list[Logged]
+    held_out: list[Logged]
+
+
+def imitation_samples(decisions: Collection[Logged]) -> list[Sample]:
+    """Returns one sample for each allowed action of each decision: 1 for the caller's own choice, else 0."""
+    samples = []
+    for each in decisions:
+        decision = each.decision
+        allowed = decision.mask or [True] * len(decision.actions)
+        plain = each.sample(0.0)._replace(propensity=1.0)  # nothing was drawn: all of them are seen
+        for action, is_allowed in zip(decision.actions, allowed, strict=True):
+            if is_allowed:
+                samples.append(plain._replace(action=action, reward=float(action == decision.baseline_action)))
+    return samples
+
+
+def baselines_since(store: Store, agent_id: str, policy: str, sequence: int, limit: int) -> int:
+    """Returns how many decisions in apprentice mode came after this one of the log, at the most ``limit``."""
+    table = schema.decisions.c
+    found = (
+        select(table.decision_id)
+        .where(
+            and_(
+                table.sequence > sequence,
+                table.agent_id == agent_id,
+                table.policy == policy,
+                table.mode == DecisionMode.APPRENTICE.value,
+                table.baseline_action.is_not(None),
+            )
+        )
+        .limit(limit)
+        .subquery()
+    )
+    return int(store.read(lambda connection: connection.execute(select(func.count()).select_from(found)).scalar_one()))
+
+
+def last_decision_sequence(store: Store) -> int:
+    """Returns the sequence of the newest decision of the log; 0 where there is none."""
+    query = select(func.coalesce(func.max(schema.decisions.c.sequence), 0))
+    return store.read(lambda connection: int(connection.execute(query).scalar_one()))

@@ -1,0 +1,186 @@
+"""Candidates of one-step policies: how much of the past to learn from, found without a look at what judges."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop.algorithms.hashed.trainer import JointTrainer
+from learnloop.core.clock import now
+from learnloop.core.protocols import Context, PolicyArtifact, Question, Sample, SavedPolicy, Trainer
+from learnloop.decisions.learning.candidates import Candidate
+from learnloop.decisions.log import LogFilter, newest_decisions
+from learnloop.decisions.service.settings import DecisionSettings
+from learnloop.evaluation import LoggedDecisions, sign_flip_p_value
+from learnloop.evaluation.splitting import split_by_unit
+from learnloop.store import Store
+
+Floats = NDArray[np.float64]
+
+RECENCIES = (1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16)
+"""Shares of the window, the newest part of it each, that a candidate may be made of."""
+MIN_RECENT = 200
+"""Of fewer decisions none is made: they would not be enough to judge it either."""
+RECENCY_ALPHA = 0.1
+"""How sure it must be that the newer part alone is better, for older decisions to be left out."""
+_INNER_SHARE = 0.3
+_INNER_SALT = "learnloop.recency/v1"
+
+
+class BanditCandidates:
+    """Makes candidates from rewarded decisions.
+
+    The world may have changed within the window. Then what was learned from its newest part is better on the newest
+    decisions than what was learned from all of it. Whether it is so is asked on the training part alone, split once
+    more; what is held out is asked once, for the one candidate that came of it, so that its level holds. It is judged
+    on the same stretch of time as it is made of.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def make(self, agent_id: str, policy: str, settings: DecisionSettings, log_sequence: int) -> Candidate:
+        """Returns the candidate of the newest rewarded decisions.
+
+        Where what nobody rewards gets a default, younger decisions than the wait for it are left out: those of them
+        that have a reward already are not like the others.
+        """
+        learning, wait = settings.learning, settings.reward_wait_seconds
+        chosen = LogFilter(until=None if wait is None else now() - timedelta(seconds=wait))
+        found = newest_decisions(self._store, agent_id, policy, learning.window, chosen)
+        logged = [each.sample(each.reward) for each in found if each.reward is not None]
+        window = shared_questions(of_one_length(logged))
+        trainer = RememberingTrainer(JointTrainer(settings.model))
+        share = choose_recency(window, trainer, learning.held_out_share)
+        recent = newest_share(window, share)
+        split = split_by_unit(recent, learning.held_out_share)
+        usable = [sample for sample in split.held_out if sample.propensity is not None]
+        rewards = [sample.reward for sample in split.train]
+        notes = []
+        if len(window) < len(logged):
+            notes = [
+                f"{len(logged) - len(window)} decisions by a vector of another length than the newest were left out"
+            ]
+        if len(usable) < len(split.held_out):
+            notes.append(f"{len(split.held_out) - len(usable)} held-out decisions without a propensity were left out")
+        metrics = {"log/num_rewarded": float(len(window)), "log/share": share}
+        if rewards:
+            metrics |= {"reward/mean": float(np.mean(rewards)), "reward/std": float(np.std(rewards))}
+        return Candidate(
+            trainer=trainer,
+            train=split.train,
+            held_out=LoggedDecisions(usable, metrics.get("reward/mean", 0.0)),
+            num_held_out=len(usable),
+            metrics=metrics,
+            lineage={
+                "window": learning.window,
+                "share": share,
+                "held_out": {"kind": "log", "share": learning.held_out_share},
+            },
+            notes=notes,
+        )
+
+
+class RememberedPolicy:
+    """A policy that answers the same question, the same objects, once: many decisions are made in equal contexts.
+
+    Only for as long as those who ask keep their questions, which are known by their identity.
+    """
+
+    def __init__(self, policy: SavedPolicy) -> None:
+        self._policy = policy
+        self._answers: dict[tuple[int, int, int], Floats] = {}
+
+    def probabilities(self, context: Context, actions: Sequence[str], mask: Sequence[bool] | None = None) -> Floats:
+        """Returns what the policy answers; the array may be handed out again and must not be changed."""
+        key = (id(context), id(actions), id(mask))
+        found = self._answers.get(key)
+        if found is None:
+            found = self._answers[key] = self._policy.probabilities(context, actions, mask)
+        return found
+
+    def to_artifact(self) -> PolicyArtifact:
+        """Returns the policy's."""
+        return self._policy.to_artifact()
+
+
+class RememberingTrainer:
+    """A trainer of policies that remember what they answered."""
+
+    def __init__(self, trainer: JointTrainer) -> None:
+        self._trainer = trainer
+
+    @property
+    def diagnostics(self) -> dict[str, float]:
+        """Those of the last training."""
+        return self._trainer.diagnostics
+
+    def train(self, samples: Sequence[Sample], seed: int) -> RememberedPolicy:
+        """Returns the policy that the trainer makes."""
+        return RememberedPolicy(self._trainer.train(samples, seed))
+
+
+def shared_questions(samples: Iterable[Sample]) -> list[Sample]:
+    """Returns ``samples`` in which equal contexts with equal actions and masks are the same objects."""
+    known: dict[bytes, Sample] = {}
+    shared = []
+    for sample in samples:
+        context = sample.context
+        more = (context.action_features, context.vector) if isinstance(context, Question) else (None, None)
+        vector = None if more[1] is None else more[1].tobytes()
+        # JSON has integers of any size
+        key = msgspec.json.encode((context, more[0], vector, sample.actions, sample.mask))
+        first = known.setdefault(key, sample)
+        shared.append(sample._replace(context=first.context, actions=first.actions, mask=first.mask))
+    return shared
+
+
+def of_one_length(samples: Sequence[Sample]) -> list[Sample]:
+    """Returns those of ``samples`` whose vector is as long as the newest one's; 0 is the length of none."""
+    lengths = [_vector_length(sample.context) for sample in samples]
+    return [sample for sample, length in zip(samples, lengths, strict=True) if length == lengths[-1]]
+
+
+def _vector_length(context: Context) -> int:
+    vector = context.vector if isinstance(context, Question) else None
+    return 0 if vector is None else vector.size
+
+
+def newest_share(samples: Sequence[Sample], share: float) -> Sequence[Sample]:
+    """Returns the newest ``share`` of ``samples``, which are in the order of time."""
+    return samples[len(samples) - math.ceil(share * len(samples)) :]
+
+
+def choose_recency(window: Sequence[Sample], trainer: Trainer, held_out_share: float) -> float:
+    """Returns the share of the window that a candidate is made of; looks at no unit that is held out.
+
+    From the whole on, the next smaller share takes over where a policy made of it earns more on newest decisions that
+    neither was made of (one-sided sign-flip test at ``RECENCY_ALPHA``).
+    """
+    chosen = RECENCIES[0]
+    for share in RECENCIES[1:]:
+        recent = newest_share(window, share)
+        if len(recent) < MIN_RECENT:
+            break
+        validation = split_by_unit(_trained_on(recent, held_out_share), _INNER_SHARE, _INNER_SALT).held_out
+        usable = [sample for sample in validation if sample.propensity is not None]
+        if not usable:
+            break
+        held_out = LoggedDecisions(usable, float(np.mean([sample.reward for sample in usable])))
+        earned = []
+        for each in (share, chosen):
+            part = _trained_on(newest_share(window, each), held_out_share)
+            inner = split_by_unit(part, _INNER_SHARE, _INNER_SALT).train
+            earned.append(held_out.rewards(trainer.train(inner, 0)))
+        if sign_flip_p_value(earned[0] - earned[1], num_permutations=1_000) <= RECENCY_ALPHA:
+            chosen = share
+    return chosen
+
+
+def _trained_on(samples: Sequence[Sample], held_out_share: float) -> list[Sample]:
+    return split_by_unit(samples, held_out_share).train

@@ -1,0 +1,279 @@
+"""Makes better versions of the policies of the service from the log, and lets those be served that are proven.
+
+One update: make a candidate, train it with its twins and replicas, judge it on held-out decisions against chance and
+against what is served, and only if it has ``learned`` register it and move the alias ``champion``. Each update leaves a
+record, whatever came of it.
+
+The level: ``learned`` needs every test at ``alpha``, so one update lets a candidate that is not better through with
+probability ``alpha`` at the most, and since it has to be better than random, its twins and the champion at once, far
+less often. Updates that follow each other share held-out decisions, so their errors are not independent; each keeps its
+own level.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from learnloop.core.clock import now
+from learnloop.core.errors import CheckFailedError, UsageError
+from learnloop.core.ids import new_id
+from learnloop.core.protocols import Policy, Sample, SavedPolicy, Trainer
+from learnloop.core.records import DecisionMode, LearningUpdate, PolicyVersion, Verdict
+from learnloop.core.seeding import derive_seed
+from learnloop.decisions.learning.apprentice import ApprenticeCandidates, baselines_since, last_decision_sequence
+from learnloop.decisions.learning.bandit_candidates import BanditCandidates
+from learnloop.decisions.learning.candidates import CandidateMaker
+from learnloop.decisions.learning.episode_learning import EpisodeCandidates
+from learnloop.decisions.log import rewarded_since
+from learnloop.decisions.service.champions import champion_of
+from learnloop.decisions.service.settings import DecisionSettings, VersionedSettings
+from learnloop.evaluation import Verification, VerificationOptions, verify_learning
+from learnloop.evaluation.trainings import RANDOM, TRAINED
+from learnloop.registry import Proof, Registry
+from learnloop.registry.references import CHAMPION
+from learnloop.store import Store
+
+ACTOR = "learner"
+"""Who moves the alias."""
+NUM_REPLICAS = 9
+MIN_TWINS = 39
+MAX_TWINS = 399
+"""Each twin is a training: a smaller ``alpha`` than these can show is refused."""
+DECISION_SEQUENCE = "log/decision_sequence"
+"""The metric that says up to which decision of the log an update looked; apprentices learn from decisions."""
+
+_log = logging.getLogger(__name__)
+
+
+class Progress(NamedTuple):
+    """How far a policy has been learned."""
+
+    last: LearningUpdate | None
+    num_new: int
+    """Decisions with news since then; counted only as far as an update needs."""
+
+
+class _Made(NamedTuple):
+    """What an update came to."""
+
+    verdict: Verdict | None = None
+    reasons: Sequence[str] = ()
+    num_samples: int = 0
+    num_held_out: int = 0
+    metrics: Mapping[str, float] = {}
+    version: PolicyVersion | None = None
+    parent_id: str | None = None
+    error: str | None = None
+
+
+class Learner:
+    """Updates policies; one at a time.
+
+    Args:
+        store: the log.
+        registry: where versions are made.
+        episodes: makes candidates of policies that learn over episodes (``settings.network``); None: the one of
+            ``episode_learning``.
+    """
+
+    def __init__(self, store: Store, registry: Registry, episodes: CandidateMaker | None = None) -> None:
+        self._store = store
+        self._registry = registry
+        self._episodes = episodes or EpisodeCandidates(store, registry)
+
+    def progress(self, agent_id: str, policy: str, settings: DecisionSettings) -> Progress:
+        """Returns how much news there is since the last update."""
+        mine = {"agent_id": agent_id, "policy": policy}
+        found = self._store.select(LearningUpdate, where=mine, limit=1, descending=True)
+        last = found[0] if found else None
+        limit = settings.learning.min_new_rewards
+        if settings.mode is DecisionMode.APPRENTICE:
+            since = 0 if last is None else int(last.metrics.get(DECISION_SEQUENCE, 0))
+            return Progress(last, baselines_since(self._store, agent_id, policy, since, limit))
+        since = 0 if last is None else last.reward_sequence
+        return Progress(last, rewarded_since(self._store, agent_id, policy, since, limit))
+
+    def update(self, agent_id: str, policy: str, settings: VersionedSettings) -> LearningUpdate | None:
+        """Tries to make a better version of a policy; returns the record, durable, or None: there is too little new.
+
+        A policy in frozen mode is never updated.
+
+        Raises:
+            StoreError, UnreachableError: the store refuses; nothing was recorded, and the next call tries again.
+        """
+        chosen = settings.settings
+        if chosen.mode is DecisionMode.FROZEN:
+            return None
+        if self.progress(agent_id, policy, chosen).num_new < chosen.learning.min_new_rewards:
+            return None
+        started, clock = now(), time.perf_counter()
+        rewards, decisions = self._store.last_reward_sequence(), last_decision_sequence(self._store)
+        update_id = new_id()
+        made = self._attempt(agent_id, policy, settings, rewards, update_id)
+        metrics = {**made.metrics, DECISION_SEQUENCE: decisions, "seconds/total": time.perf_counter() - clock}
+        record = LearningUpdate(
+            learning_update_id=update_id,
+            agent_id=agent_id,
+            policy=policy,
+            settings_version=settings.version,
+            reward_sequence=rewards,
+            num_samples=made.num_samples,
+            num_held_out=made.num_held_out,
+            verdict=made.verdict,
+            reasons=list(made.reasons),
+            metrics=metrics,
+            policy_version_id=None if made.version is None else made.version.policy_version_id,
+            parent_version_id=made.parent_id,
+            error=made.error,
+            started_at=started,
+            ended_at=now(),
+        )
+        self._store.write([record])
+        return record
+
+    def _attempt(
+        self, agent_id: str, policy: str, settings: VersionedSettings, log_sequence: int, update_id: str
+    ) -> _Made:
+        try:
+            return self._learn(agent_id, policy, settings, log_sequence, update_id)
+        except Exception as error:  # noqa: BLE001 - whatever fails is told in the record; serving goes on as it was
+            _log.warning("the update of %s.%s failed", agent_id, policy, exc_info=True)
+            return _Made(error=f"{type(error).__name__}: {error}")
+
+    def _learn(
+        self, agent_id: str, policy: str, settings: VersionedSettings, log_sequence: int, update_id: str
+    ) -> _Made:
+        name = f"{agent_id}.{policy}"
+        candidate = self._maker(settings.settings).make(agent_id, policy, settings.settings, log_sequence)
+        champion, served = champion_of(self._registry, name, settings.settings)
+        baselines = dict(candidate.baselines)
+        if served is not None:
+            baselines[CHAMPION] = served
+        trainer = _Observed(candidate.trainer)
+        options = _options(settings.settings.learning.alpha, derive_seed(0, name, log_sequence), baselines)
+        verification = verify_learning(trainer, candidate.train, candidate.held_out, options=options)
+        verification = msgspec.structs.replace(verification, reasons=[*verification.reasons, *candidate.notes])
+        made = _Made(
+            verdict=verification.verdict,
+            reasons=verification.reasons,
+            num_samples=len(candidate.train) if candidate.num_trained is None else candidate.num_trained,
+            num_held_out=candidate.num_held_out,
+            metrics={**candidate.metrics, **trainer.diagnostics, **_figures(verification)},
+            parent_id=None if champion is None else champion.policy_version_id,
+        )
+        if verification.verdict is not Verdict.LEARNED:
+            return made
+        lineage = {
+            "kind": "decisions",
+            "agent": agent_id,
+            "policy": policy,
+            "settings_version": settings.version,
+            "reward_sequence": log_sequence,
+            "learning_update": update_id,
+            "num_samples": made.num_samples,
+            **candidate.lineage,
+        }
+        return made._replace(version=self._serve(name, verification, lineage, champion))
+
+    def _maker(self, settings: DecisionSettings) -> CandidateMaker:
+        if settings.mode is DecisionMode.APPRENTICE:
+            return ApprenticeCandidates(self._store)
+        if settings.network is None:
+            return BanditCandidates(self._store)
+        return self._episodes
+
+    def _serve(
+        self, name: str, verification: Verification, lineage: Mapping[str, object], champion: PolicyVersion | None
+    ) -> PolicyVersion:
+        """Registers what has learned and has it served, unless another version has become the champion meanwhile."""
+        policy = verification.policy
+        if not isinstance(policy, SavedPolicy):
+            raise CheckFailedError(f"{policy!r} learned but cannot be stored; give it to_artifact()")
+        metrics = {"reward": verification.arms[TRAINED].mean, "num_units": verification.num_units}
+        metrics |= {arm: each.mean for arm, each in verification.arms.items() if arm != TRAINED}
+        proof = Proof(
+            verdict=verification.verdict,
+            reasons=verification.reasons,
+            statistics=verification.to_statistics(),
+            metrics=metrics,
+        )
+        parent_id = None if champion is None else champion.policy_version_id
+        version = self._registry.register(name, policy.to_artifact(), proof, lineage=lineage, parent_id=parent_id)
+        reason = f"learning update {lineage['learning_update']}: better than what was served on held-out decisions"
+        self._registry.set_alias(name, CHAMPION, version, actor=ACTOR, reason=reason, expected=parent_id)
+        return version
+
+
+class _Observed:
+    """A trainer that keeps what its first training said of itself: the later ones are twins."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        self._diagnostics: dict[str, float] | None = None
+
+    def train(self, samples: Sequence[Sample], seed: int) -> Policy:
+        """Returns the policy of the trainer."""
+        started = time.perf_counter()
+        policy = self._trainer.train(samples, seed)
+        if self._diagnostics is None:
+            told: Mapping[str, float] = getattr(self._trainer, "diagnostics", {})
+            self._diagnostics = {**told, "seconds/training": time.perf_counter() - started, **_norms(policy)}
+        return policy
+
+    @property
+    def diagnostics(self) -> dict[str, float]:
+        """What the first training said; empty where there was none. What is no finite number is left out."""
+        return {name: float(value) for name, value in (self._diagnostics or {}).items() if math.isfinite(value)}
+
+
+def _norms(policy: Policy) -> dict[str, float]:
+    """Returns the Euclidean norm of each tensor of real numbers."""
+    if not isinstance(policy, SavedPolicy):
+        return {}
+    tensors = policy.to_artifact().tensors
+    return {
+        f"norm/{name}": float(np.linalg.norm(tensor.astype(np.float64)))
+        for name, tensor in tensors.items()
+        if tensor.dtype.kind == "f"
+    }
+
+
+def _options(alpha: float, seed: int, baselines: Mapping[str, Policy]) -> VerificationOptions:
+    num_twins = max(MIN_TWINS, math.ceil(2 / alpha - 1e-9) - 1)
+    if num_twins > MAX_TWINS:
+        raise UsageError(
+            f"learning.alpha is {alpha:g}: it would take {num_twins:,} shuffled twins, each a training, to show that; "
+            f"give at least {2 / (MAX_TWINS + 1):g}"
+        )
+    return VerificationOptions(
+        seed=seed, alpha=alpha, num_twins=num_twins, num_replicas=NUM_REPLICAS, baselines=baselines
+    )
+
+
+def _figures(verification: Verification) -> dict[str, float]:
+    """Returns what each arm earned on held-out decisions, each test, and how much the log says."""
+    figures: dict[str, float] = {}
+    for name, arm in verification.arms.items():
+        shown = "held_out/candidate" if name == TRAINED else f"held_out/{name}"
+        figures[shown] = arm.mean
+        if arm.interval is not None:
+            figures |= {f"{shown}/low": arm.interval.low, f"{shown}/high": arm.interval.high}
+    for test in verification.tests:
+        figures[f"p/{test.name}/{test.against}"] = test.p_value
+    overlap = verification.overlap.get(TRAINED)
+    if overlap is not None:
+        figures |= {
+            "overlap/effective_sample_size": overlap.effective_sample_size,
+            "overlap/mean_weight": overlap.mean_weight,
+            "overlap/max_weight": overlap.max_weight,
+        }
+    if RANDOM in verification.arms and TRAINED in verification.arms:
+        figures["held_out/gain"] = verification.arms[TRAINED].mean - verification.arms[RANDOM].mean
+    return {name: value for name, value in figures.items() if math.isfinite(value)}

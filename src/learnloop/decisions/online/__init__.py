@@ -1,0 +1,1 @@
+"""A policy that chooses inside an agent, and learns from what its choices earned."""

@@ -1,0 +1,107 @@
+"""How a policy of the decision service chooses and learns: typed, versioned, checked before anything is stored."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from learnloop.algorithms.bandits.config import check_range
+from learnloop.algorithms.bandits.exploration import ExplorationConfig
+from learnloop.algorithms.hashed.config import JointConfig
+from learnloop.algorithms.hashed.features import MAX_VECTOR
+from learnloop.core.errors import UsageError
+from learnloop.core.records import MAX_REWARD, DecisionMode
+
+MAX_ACTIONS = 1_000
+MAX_WAIT_SECONDS = 366 * 86_400.0
+
+
+class LearningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When and from what the learner makes a candidate, and when that is served."""
+
+    min_new_rewards: int = 100
+    """Rewarded decisions since the last update before the next one is made."""
+    window: int = 20_000
+    """The newest rewarded decisions that are looked at; older ones say too little about today."""
+    held_out_share: float = 0.4
+    """The share of episodes (or decisions outside of one) that candidates are judged on and never trained on."""
+    alpha: float = 0.05
+    """The level of the tests that a candidate must pass to be served; each level takes 2 / alpha shuffled trainings."""
+
+    def __post_init__(self) -> None:
+        """Refuses values without a meaning."""
+        check_range("min_new_rewards", self.min_new_rewards, 1, 10_000_000)
+        check_range("window", self.window, 10, 1_000_000)
+        check_range("held_out_share", self.held_out_share, 0.1, 0.9)
+        check_range("alpha", self.alpha, 0.005, 0.5)
+
+
+class NetworkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The network of a policy that learns over episodes with PPO; defaults are seed 1's."""
+
+    input_dim: int = 1536
+    """The length of the vector that a decision brings."""
+    actions: tuple[str, ...]
+    """The actions in the order of the network's outputs; a decision offers some of them."""
+    hidden: tuple[int, ...] = (256, 256, 128)
+    options: dict[str, Any] = {}
+    """Fields of PPOConfig, or of the seed's, such as ``gamma``, ``eps_clip``, ``n_epochs``."""
+
+    def __post_init__(self) -> None:
+        """Refuses values without a meaning."""
+        check_range("network.input_dim", self.input_dim, 1, MAX_VECTOR)
+        check_range("the number of network.actions", len(self.actions), 2, MAX_ACTIONS)
+        if len(set(self.actions)) != len(self.actions) or not all(self.actions):
+            raise UsageError(f"network.actions are {self.actions}; give distinct names that are not empty")
+        check_range("the number of network.hidden layers", len(self.hidden), 1, 8)
+        for size in self.hidden:
+            check_range("network.hidden", size, 1, 4096)
+
+
+class DecisionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a policy chooses and learns."""
+
+    mode: DecisionMode = DecisionMode.LEARNING
+    exploration: ExplorationConfig = ExplorationConfig()
+    """How it tries what it does not prefer; every decision is logged with the propensity that follows."""
+    model: JointConfig = JointConfig()
+    """Features and learning of a one-step policy."""
+    network: NetworkSettings | None = None
+    """None: a one-step policy over features. Else a network over ``vector`` that learns over episodes."""
+    learning: LearningSettings = LearningSettings()
+    reward_wait_seconds: float | None = None
+    """After so long a decision without a reward gets ``default_reward``; None: never, it stays unknown."""
+    default_reward: float | None = None
+    """See ``reward_wait_seconds``; both or none."""
+
+    def __post_init__(self) -> None:
+        """Refuses values without a meaning."""
+        if (self.reward_wait_seconds is None) != (self.default_reward is None):
+            raise UsageError(
+                f"reward_wait_seconds is {self.reward_wait_seconds} and default_reward {self.default_reward}; give "
+                "both, or neither: without them a decision that nobody rewards stays unknown and is not learned from"
+            )
+        if self.reward_wait_seconds is not None:
+            check_range("reward_wait_seconds", self.reward_wait_seconds, 0.01, MAX_WAIT_SECONDS)
+        if self.default_reward is not None:
+            check_range("default_reward", self.default_reward, -MAX_REWARD, MAX_REWARD)
+
+
+class VersionedSettings(NamedTuple):
+    """Settings as they hold, and their version; 0: the defaults, nothing was set yet."""
+
+    version: int
+    settings: DecisionSettings
+
+
+def read_settings(given: object) -> DecisionSettings:
+    """Returns settings from JSON.
+
+    Raises:
+        UsageError: a field is unknown, or a value not allowed; the message names it.
+    """
+    try:
+        return msgspec.convert(given, DecisionSettings)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"these are no settings of a policy: {error}") from error

@@ -1,0 +1,1 @@
+"""One stream of steps over all of gymnasium's forms: single, vectorised and in processes."""

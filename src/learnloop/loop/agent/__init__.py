@@ -1,0 +1,1 @@
+"""An agent's own loop: record its runs, choose for it, reward it, prove what was learned."""

@@ -1,0 +1,169 @@
+"""From a log to a proven, registered policy: train on some episodes, verify on others, register what learned.
+
+Which episodes are held out depends on their id alone, so an episode that was held out once is never trained on later,
+and a version can be evaluated on what its log has grown by since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from learnloop.algorithms import BanditTrainer, load_policy
+from learnloop.algorithms.bandits.contextual import AnyConfig
+from learnloop.core.errors import NotFoundError, UsageError
+from learnloop.core.protocols import HeldOut, Policy, SavedPolicy
+from learnloop.core.records import Decision, Episode, PolicyVersion, Verdict
+from learnloop.decisions import logged_samples
+from learnloop.evaluation import (
+    Comparison,
+    LoggedDecisions,
+    OutcomeTable,
+    Verification,
+    VerificationOptions,
+    compare,
+    verify_learning,
+)
+from learnloop.evaluation.compare import BASELINES
+from learnloop.evaluation.splitting import HELD_OUT_SHARE, split_by_unit
+from learnloop.loop.training.env_evaluation import acts_in_environment, evaluate_in_environment
+from learnloop.loop.workspace.workspace import Workspace
+from learnloop.nn import ContextSchema
+from learnloop.registry import Proof
+
+CANDIDATE = "candidate"
+MIN_SHARED_UNITS = 20
+"""Held-out tasks that neither of two versions was trained on, at the least, to compare them on."""
+
+
+class ProofResult(NamedTuple):
+    """A verdict, and the version that it made."""
+
+    verification: Verification
+    version: PolicyVersion | None
+    """None unless the verdict is ``learned``."""
+
+
+def prove_from_log(
+    workspace: Workspace,
+    agent_id: str,
+    policy: str,
+    config: AnyConfig,
+    schema: ContextSchema | None,
+    options: VerificationOptions,
+) -> ProofResult:
+    """Learns a policy from the decisions logged for ``policy`` and registers it if that is proven.
+
+    Held-out decisions whose propensity is not known say nothing and are left out, which the reasons mention.
+
+    Raises:
+        NotFoundError: no decision of that policy has a reward.
+    """
+    samples = list(logged_samples(workspace.store, agent_id, policy))
+    if not samples:
+        raise NotFoundError(f"no decision of {agent_id!r} at {policy!r} has a reward yet; give one with ep.reward(...)")
+    split = split_by_unit(samples)
+    trained_mean = float(np.mean([sample.reward for sample in split.train])) if split.train else 0.0
+    usable = [sample for sample in split.held_out if sample.propensity is not None]
+    held_out = LoggedDecisions(usable, trained_mean)
+    verification = verify_learning(BanditTrainer(config, schema=schema), split.train, held_out, options=options)
+    if len(usable) < len(split.held_out):
+        note = f"{len(split.held_out) - len(usable)} held-out decisions without a propensity were left out"
+        verification = msgspec.structs.replace(verification, reasons=[*verification.reasons, note])
+    lineage = {"agent": agent_id, "policy": policy, "num_samples": len(split.train), "held_out": {"kind": "log"}}
+    return register_proven(workspace, f"{agent_id}.{policy}", verification, lineage)
+
+
+def register_proven(
+    workspace: Workspace, name: str, verification: Verification, lineage: Mapping[str, Any]
+) -> ProofResult:
+    """Registers what ``verification`` trained as the next version of ``name``, and as its candidate, if it learned."""
+    if verification.verdict is not Verdict.LEARNED or verification.policy is None:
+        return ProofResult(verification, None)
+    if not isinstance(verification.policy, SavedPolicy):
+        raise UsageError(f"{verification.policy!r} learned but cannot be stored; give it to_artifact()")
+    metrics = {"reward": verification.arms["trained"].mean, "num_units": verification.num_units}
+    metrics |= {arm: each.mean for arm, each in verification.arms.items() if arm != "trained"}
+    proof = Proof(
+        verdict=verification.verdict,
+        reasons=verification.reasons,
+        statistics=verification.to_statistics(),
+        metrics=metrics,
+    )
+    parent = workspace.registry.versions(name)
+    version = workspace.registry.register(
+        name,
+        verification.policy.to_artifact(),
+        proof,
+        lineage=lineage,
+        parent_id=parent[-1].policy_version_id if parent else None,
+    )
+    workspace.registry.set_alias(name, CANDIDATE, version, actor="learnloop", reason="its learning was proven")
+    return ProofResult(verification, version)
+
+
+def evaluate(workspace: Workspace, reference: str, baseline: str, *, seed: int = 0) -> tuple[PolicyVersion, Comparison]:
+    """Returns how a registered policy fares against a baseline on tasks that it was not trained on.
+
+    Args:
+        workspace: where it is registered.
+        reference: ``NAME``, ``NAME@3`` or ``NAME@alias``.
+        baseline: ``random``, ``best-fixed``, ``optimum``, or a reference to another version.
+        seed: of the permutation test.
+
+    Raises:
+        NotFoundError: no such policy, or none of its held-out tasks is left.
+        UsageError: the baseline is unknown or cannot be had for these tasks.
+    """
+    version = workspace.registry.resolve(reference)
+    if acts_in_environment(version):
+        return version, evaluate_in_environment(workspace, version, baseline, seed=seed)
+    held_out = _held_out(workspace, version)
+    policy = load_policy(workspace.registry.load(version))
+    if baseline in BASELINES:
+        return version, compare(policy, baseline, held_out, seed=seed)
+    if not workspace.registry.versions(baseline.partition("@")[0]):
+        raise UsageError(
+            f"unknown baseline {baseline!r}; allowed are {', '.join(BASELINES)} and a policy's NAME@version"
+        )
+    other = workspace.registry.resolve(baseline)
+    if isinstance(held_out, OutcomeTable):
+        held_out = _unseen_by(workspace, other, held_out)
+    against: Policy = load_policy(workspace.registry.load(other))
+    label = f"{other.policy}@{other.version}"
+    return version, compare(policy, against, held_out, baseline_name=label, seed=seed)
+
+
+def _unseen_by(workspace: Workspace, other: PolicyVersion, table: OutcomeTable) -> OutcomeTable:
+    """Returns the held-out tasks that ``other`` was not trained on either: two runs may share tasks.
+
+    Raises:
+        UsageError: too few are left to compare on.
+    """
+    mine = {"agent_id": other.lineage["agent"], "policy": other.lineage["policy"]}
+    episodes = {each.episode_id for each in workspace.store.iterate(Decision, where=mine)} - {None}
+    trained = {each.task_id for each in workspace.store.iterate(Episode, where={"episode_id": episodes})} - {None}
+    left = table.without({str(task_id) for task_id in trained})
+    if len(left.units) < MIN_SHARED_UNITS:
+        raise UsageError(
+            f"{other.policy}@{other.version} was trained on all but {len(left.units)} of these held-out tasks; "
+            f"at least {MIN_SHARED_UNITS} are needed to compare on"
+        )
+    return left
+
+
+def _held_out(workspace: Workspace, version: PolicyVersion) -> HeldOut:
+    lineage = version.lineage
+    if lineage["held_out"]["kind"] == "outcomes":
+        if workspace.store.blobs is None:
+            raise NotFoundError(f"{version.policy}@{version.version} was proven on tasks that this store does not hold")
+        return OutcomeTable.from_bytes(workspace.store.blobs.get(lineage["held_out"]["blob"]))
+    share = lineage["held_out"].get("share", HELD_OUT_SHARE)
+    split = split_by_unit(list(logged_samples(workspace.store, lineage["agent"], lineage["policy"])), share)
+    if not split.held_out:
+        raise NotFoundError(f"no held-out decision of {version.policy!r} is left in the log to evaluate on")
+    trained_mean = float(np.mean([sample.reward for sample in split.train])) if split.train else 0.0
+    return LoggedDecisions([sample for sample in split.held_out if sample.propensity is not None], trained_mean)

@@ -1,0 +1,1 @@
+"""Rewards of a workspace: scored, labelled, learned."""

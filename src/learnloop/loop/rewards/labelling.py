@@ -1,0 +1,135 @@
+"""What a person says of a run."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from learnloop.algorithms import check_reward
+from learnloop.core.clock import now
+from learnloop.core.errors import NotFoundError, RewardError, UsageError
+from learnloop.core.ids import new_id
+from learnloop.core.names import check_name
+from learnloop.core.records import Episode, LabelRequest, Reward, Span
+from learnloop.loop.rewards.attempts import attempt_of
+from learnloop.loop.traces.reading import resolve_episode
+from learnloop.loop.workspace.workspace import Workspace
+from learnloop.rewards.learned.label_queue import SOURCE, LabelQueue
+
+WORDS: Final = {"good": 1.0, "bad": 0.0, "up": 1.0, "down": 0.0}
+
+
+class ShownRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request for a label, with what a person needs to answer it."""
+
+    request: LabelRequest
+    prompt: str | None
+    output: str | None
+
+
+class ShownRequests(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of them."""
+
+    shown: list[ShownRequest]
+    next_cursor: str | None
+
+
+def label(
+    workspace: Workspace,
+    episode: str,
+    value: str | float,
+    *,
+    name: str = "label",
+    note: str | None = None,
+    span: str | None = None,
+    author: str | None = None,
+) -> Reward:
+    """Writes the reward that a person gives an episode, or a span of it, and returns it.
+
+    It is a part of the episode's reward, called ``name``. Labelling again replaces it: the last one counts. A label of
+    the name ``label`` answers the open request for one, where the queue has one of this episode.
+
+    Args:
+        workspace: whose.
+        episode: its id, or the beginning of it that no other has.
+        value: ``good``, ``bad`` (or ``up``, ``down``) or a number from 0 to 1.
+        name: of the part.
+        note: why.
+        span: the id of a span of the episode; a reward of a span is no part of the episode's.
+        author: the person who says so; None: not known.
+
+    Raises:
+        NotFoundError: there is no such episode, or no such span in it.
+        UsageError: ``value`` is no such value, or ``author`` is empty.
+    """
+    number = read_label(value)
+    check_name("a reward", name)
+    if author is not None and not author.strip():
+        raise UsageError("author is empty; give the name of the person who labels, or leave it out")
+    episode_id = resolve_episode(workspace, episode)
+    if span is not None:
+        found = workspace.store.find(Span, span)
+        if found is None or found.episode_id != episode_id:
+            raise NotFoundError(
+                f"the episode {episode_id} has no span {span!r}; learnloop traces show --json lists them"
+            )
+    reward = Reward(
+        reward_id=new_id(),
+        episode_id=episode_id,
+        span_id=span,
+        name=name,
+        value=number,
+        source=SOURCE,
+        author=author,
+        reason=note,
+        created_at=now(),
+    )
+    if name == SOURCE:
+        LabelQueue(workspace.store).record(reward)
+    else:
+        workspace.store.write([reward])
+    return reward
+
+
+def label_queue(workspace: Workspace) -> LabelQueue:
+    """Returns the queue of episodes that people are asked about."""
+    return LabelQueue(workspace.store)
+
+
+def show_requests(workspace: Workspace, *, limit: int = 20, after: str | None = None) -> ShownRequests:
+    """Returns open requests, the most useful first, each with what its episode was asked and answered.
+
+    Raises:
+        UsageError: the limit is out of range, or the cursor is none.
+    """
+    page = LabelQueue(workspace.store).pending(limit=limit, after=after)
+    shown = []
+    for request in page.requests:
+        episode = workspace.store.find(Episode, request.episode_id)
+        attempt = None if episode is None else attempt_of(workspace, episode, is_graded=False)
+        shown.append(
+            ShownRequest(
+                request=request,
+                prompt=None if attempt is None else attempt.prompt,
+                output=None if attempt is None else attempt.output,
+            )
+        )
+    return ShownRequests(shown=shown, next_cursor=page.next_cursor)
+
+
+def read_label(value: str | float) -> float:
+    """Returns a label as a number from 0 to 1: ``good``, ``bad``, ``up``, ``down``, or a number.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    if isinstance(value, str) and value.lower() in WORDS:
+        return WORDS[value.lower()]
+    try:
+        number = check_reward(float(value))
+    except (ValueError, RewardError) as error:
+        raise UsageError(f"{value!r} is no label; give good, bad or a number from 0 to 1") from error
+    if not 0.0 <= number <= 1.0:
+        raise UsageError(f"{value!r} is no label; give good, bad or a number from 0 to 1")
+    return number

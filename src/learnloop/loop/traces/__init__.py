@@ -1,0 +1,1 @@
+"""Traces of a workspace: imported, received, read back, exported, removed."""

@@ -1,0 +1,51 @@
+"""Episodes that a gateway left open: its process ended before they did."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import timedelta
+
+import msgspec
+from sqlalchemy import func, select
+
+from learnloop.core.clock import now
+from learnloop.core.records import Episode, EpisodeStatus
+from learnloop.loop.workspace.workspace import Workspace
+from learnloop.store import schema
+from learnloop.store.mapping import record_columns, to_record
+
+GATEWAY_SOURCE = "gateway"
+"""The source of the episodes that a gateway records."""
+
+
+def close_left_open(workspace: Workspace, idle_seconds: float, own: Collection[str] = ()) -> int:
+    """Ends the running episodes of gateways in which nothing has happened for ``idle_seconds``; returns how many.
+
+    They end as cut off: what their agents did afterwards is not known.
+
+    Args:
+        workspace: whose episodes.
+        idle_seconds: how long a run may ask nothing.
+        own: the episodes that a gateway of this process still looks after.
+    """
+    episodes, spans = schema.episodes.c, schema.spans.c
+    last = select(func.max(spans.ended_at)).where(spans.episode_id == episodes.episode_id).scalar_subquery()
+    query = select(*record_columns(Episode), last).where(
+        episodes.source == GATEWAY_SOURCE, episodes.status == EpisodeStatus.RUNNING.value
+    )
+    rows = workspace.store.read(lambda connection: connection.execute(query).all())
+    latest = now() - timedelta(seconds=idle_seconds)
+    left = []
+    for *row, ended_at in rows:
+        episode = to_record(Episode, row)
+        if (ended_at or episode.started_at) < latest and episode.episode_id not in own:
+            left.append(_cut_off(episode, ended_at or episode.started_at))
+    workspace.store.write(left)
+    return len(left)
+
+
+def _cut_off(episode: Episode, ended_at: object) -> Episode:
+    metadata = {**episode.metadata, "cut_off": "the gateway stopped before the run was known to have ended"}
+    return msgspec.structs.replace(
+        episode, status=EpisodeStatus.COMPLETED, truncated=True, ended_at=ended_at, metadata=metadata
+    )

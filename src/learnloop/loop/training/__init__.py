@@ -1,0 +1,1 @@
+"""Trainings of a workspace, and what becomes of their policies."""

@@ -1,0 +1,119 @@
+"""Requests with an ``Idempotency-Key``: who works on one, and what was answered, for all servers over one store.
+
+A row with the status 0 is a claim: some server works on that request; its body says which run. The first one to write
+the row has the claim, and only the run that has it may put the answer in its place.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, and_, delete, select, update
+
+from learnloop.core.clock import now
+from learnloop.core.errors import ConflictError
+from learnloop.core.ids import new_id
+from learnloop.core.records import IdempotentAnswer
+from learnloop.loop.workspace.workspace import Workspace
+from learnloop.store import schema
+from learnloop.store.insert import insert_records
+from learnloop.store.query import find_record
+
+RUNNING = 0
+"""The status of a claim."""
+KEPT_HOURS = 24
+CLAIM_SECONDS = 60.0
+"""After this a claim without an answer counts as that of a server that died, and the request may run again."""
+
+_table = schema.idempotent_answers
+
+
+class Claim(NamedTuple):
+    """That a run may answer a request."""
+
+    answer_id: str
+    effect_id: str
+    """For what the request makes: the same one when the request runs again after its server died."""
+    run_id: str
+
+    @property
+    def body(self) -> bytes:
+        """Returns what the claim's row holds in place of an answer."""
+        return f"{self.effect_id} {self.run_id}".encode()
+
+
+def claim_request(workspace: Workspace, answer_id: str, fingerprint: str) -> Claim | IdempotentAnswer:
+    """Claims a request, or returns what is known of it where it is not to be run.
+
+    Args:
+        workspace: whose.
+        answer_id: made of who asks and of the key.
+        fingerprint: of the request.
+
+    Returns:
+        The claim, or else the answer or the row of another run's claim (status ``RUNNING``): compare its fingerprint.
+    """
+    moment = now()
+
+    def take(connection: Connection) -> Claim | IdempotentAnswer:
+        found = find_record(connection, IdempotentAnswer, answer_id)
+        effect_id = new_id()
+        if found is not None:
+            age = moment - found.created_at
+            is_dead = found.status == RUNNING and age > timedelta(seconds=CLAIM_SECONDS)
+            if age <= timedelta(hours=KEPT_HOURS):
+                if not is_dead or found.fingerprint != fingerprint:
+                    return found
+                effect_id = found.body.decode().partition(" ")[0]
+            connection.execute(delete(_table).where(_table.c.idempotent_answer_id == answer_id))
+        claim = Claim(answer_id, effect_id, new_id())
+        insert_records(connection, [_row(claim, fingerprint, moment)])
+        return claim
+
+    return workspace.store.run(take)
+
+
+def keep_answer(workspace: Workspace, claim: Claim, status: int, media_type: str, body: bytes) -> None:
+    """Puts the answer in the place of its claim; when this returns it is on the disk.
+
+    Raises:
+        ConflictError: the run took so long that another one has the claim by now; that one's answer counts.
+    """
+    values = {"status": status, "media_type": media_type, "body": body}
+    statement = update(_table).where(_is(claim)).values(**values)
+    if workspace.store.run(lambda connection: connection.execute(statement).rowcount) == 0:
+        raise ConflictError("this request took so long that another run of it has begun; the answer of that one counts")
+
+
+def release_request(workspace: Workspace, claim: Claim) -> None:
+    """Gives up a claim, so that the request may be tried again at once."""
+    statement = delete(_table).where(_is(claim))
+    workspace.store.run(lambda connection: connection.execute(statement).rowcount)
+
+
+def remove_old_answers(workspace: Workspace) -> int:
+    """Removes answers older than ``KEPT_HOURS`` and returns how many; a server calls it every hour."""
+    before = now() - timedelta(hours=KEPT_HOURS)
+    query = select(_table.c.idempotent_answer_id).where(_table.c.created_at < before).limit(1)
+    if workspace.store.read(lambda connection: connection.execute(query).first()) is None:
+        return 0
+    statement = delete(_table).where(_table.c.created_at < before)
+    return workspace.store.run(lambda connection: connection.execute(statement).rowcount)
+
+
+def _row(claim: Claim, fingerprint: str, moment: datetime) -> IdempotentAnswer:
+    return IdempotentAnswer(
+        idempotent_answer_id=claim.answer_id,
+        fingerprint=fingerprint,
+        status=RUNNING,
+        media_type="",
+        body=claim.body,
+        created_at=moment,
+    )
+
+
+def _is(claim: Claim) -> ColumnElement[bool]:
+    return and_(
+        _table.c.idempotent_answer_id == claim.answer_id, _table.c.status == RUNNING, _table.c.body == claim.body
+    )

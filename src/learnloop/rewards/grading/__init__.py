@@ -1,0 +1,1 @@
+"""Compares answers with the ground truth of their tasks; code runs in sandboxes."""

@@ -1,0 +1,226 @@
+"""An AI judge that compares attempts at one task by pairs, and ranks a group of them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+import msgspec
+import numpy as np
+
+from learnloop.core.attempts import Attempt, Score
+from learnloop.core.errors import UsageError
+from learnloop.core.records import Record
+from learnloop.core.seeding import generator
+from learnloop.rewards.judge.answers import read_winner
+from learnloop.rewards.judge.bradley_terry import bradley_terry
+from learnloop.rewards.judge.client import Failure, JudgeClient, JudgeQuestion, Votes, read_vote
+from learnloop.rewards.judge.config import JudgeConfig
+from learnloop.rewards.judge.prompts import is_blank, pairwise_messages, pairwise_schema, parts_of_pair, texts_of
+
+Sides = tuple[str, str]
+"""Which attempt won, ``first``, ``second`` or ``tie``, when the first was shown first, and when it was shown second."""
+_SWAPPED = {"first": "second", "second": "first", "tie": "tie"}
+
+
+class Comparison(Record, frozen=True, kw_only=True):
+    """What votes on two attempts came to; each vote asked in both orders."""
+
+    win_probability: float | None
+    """Of the first, a tie as half; None: no majority of the votes counts."""
+    reason: str | None = None
+    """Why it is None, or why nobody needed to be asked."""
+    num_votes: int = 0
+    """0: nobody was asked."""
+    num_valid: int = 0
+    num_wins: int = 0
+    """Of the first: it won in both orders."""
+    num_losses: int = 0
+    num_front: int = 0
+    """Votes for whatever was shown first, in both orders: a tie, and position bias."""
+    num_back: int = 0
+    """Votes for whatever was shown second, in both orders."""
+    failures: dict[str, int] = msgspec.field(default_factory=dict)
+    """Votes that do not count, by kind."""
+
+    @property
+    def num_ties(self) -> int:
+        """Valid votes that neither won in both orders."""
+        return self.num_valid - self.num_wins - self.num_losses
+
+
+class Ranking(Record, frozen=True, kw_only=True):
+    """A group of attempts at one task, compared by pairs."""
+
+    scores: list[Score]
+    """In the order of the attempts: the probability to beat an average answer, by the Bradley-Terry model."""
+    pairs: list[tuple[int, int]]
+    """Which were compared, by their places."""
+    comparisons: list[Comparison]
+    """One for each pair."""
+
+
+class PairwiseJudge:
+    """Compares attempts by asking a model which of two is better. For any number of threads.
+
+    Attributes:
+        client: the model that it asks, with what was spent.
+        fingerprint: the content hash of its settings and its rubric.
+    """
+
+    def __init__(self, config: JudgeConfig, client: JudgeClient | None = None, folder: Path | None = None) -> None:
+        """Connects to nothing yet; arguments and errors are those of ``RubricJudge``."""
+        self._config = config
+        self.rubric = config.read_rubric(folder)
+        self.client = JudgeClient(config) if client is None else client
+        self._plain = ["pairwise", msgspec.to_builtins(self.rubric)]
+        self._schema = pairwise_schema()
+        self.fingerprint = self.client.fingerprint([*self._plain, config.max_pairs, config.prior])
+
+    def __enter__(self) -> Self:
+        """Returns itself."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Closes its client."""
+        self.client.close()
+
+    def compare(self, first: Attempt, second: Attempt) -> Comparison:
+        """Returns how often the first is better.
+
+        Each vote asks twice, with each of them shown first; a vote that is not the same both times is a tie.
+
+        Raises:
+            UsageError: they are attempts at different tasks.
+        """
+        _check_task([first, second])
+        if first.output is None or second.output is None:
+            return Comparison(win_probability=None, reason="an attempt has no recorded output")
+        try:
+            known = self._without_asking(first, second)
+            if known is not None:
+                return known
+            questions = (self._question(first, second), self._question(second, first))
+        except UsageError as error:
+            return Comparison(win_probability=None, reason=str(error))
+        deadline = time.monotonic() + self._config.deadline_seconds
+
+        def ask(number: int) -> Sides | Failure:
+            winners = []
+            for question in questions:
+                winner = read_vote(self.client.ask(question, number, deadline), read_winner)
+                if isinstance(winner, Failure):
+                    return winner
+                winners.append(winner)
+            return winners[0], _SWAPPED[winners[1]]
+
+        return self._result(Votes[Sides](self._config.votes).collect(ask))
+
+    def rank(self, attempts: Sequence[Attempt]) -> Ranking:
+        """Returns a score for each attempt of a group, such as GRPO's, from comparisons by pairs.
+
+        All pairs are compared where they are at most ``max_pairs``; else each attempt has about as many opponents as
+        the others. At most ``2 x votes x max_pairs`` questions are asked. An empty answer loses and has the score 0.
+
+        Raises:
+            UsageError: they are attempts at different tasks, or more than ``max_pairs`` can connect.
+        """
+        _check_task(attempts)
+        pairs = pairs_of(len(attempts), self._config.max_pairs, self._config.seed)
+        comparisons = self.client.map(lambda pair: self.compare(attempts[pair[0]], attempts[pair[1]]), pairs)
+        num = len(attempts)
+        wins, games = np.zeros((num, num)), np.zeros(num, dtype=int)
+        for (i, j), comparison in zip(pairs, comparisons, strict=True):
+            if comparison.win_probability is not None:
+                wins[i, j] += comparison.win_probability
+                wins[j, i] += 1.0 - comparison.win_probability
+                games[[i, j]] += 1
+        strengths = bradley_terry(wins, self._config.prior)
+        reasons = _reasons(num, pairs, comparisons)
+        scores = [
+            self._score(attempt, float(strengths[place]), int(games[place]), reasons[place])
+            for place, attempt in enumerate(attempts)
+        ]
+        return Ranking(scores=scores, pairs=pairs, comparisons=comparisons)
+
+    def _score(self, attempt: Attempt, strength: float, num_games: int, reason: str | None) -> Score:
+        if attempt.output is None:
+            return Score.unknown("the attempt has no recorded output")
+        if is_blank(attempt, self.rubric):
+            return Score.of(0.0, "the answer is empty; the judge was not asked")
+        details = {"judge": self.fingerprint, "num_comparisons": num_games, "num_characters": len(attempt.output)}
+        if num_games == 0:
+            return Score.unknown(reason or "there is nothing to compare the attempt with", **details)
+        return Score.of(strength / (1.0 + strength), None, strength=strength, **details)
+
+    def _question(self, first: Attempt, second: Attempt) -> JudgeQuestion:
+        parts = parts_of_pair(first, second, self.rubric, self._config.max_part_characters)
+        return JudgeQuestion(
+            parts, self._plain, lambda boundary: pairwise_messages(self.rubric, parts, boundary), self._schema
+        )
+
+    def _without_asking(self, first: Attempt, second: Attempt) -> Comparison | None:
+        blanks = (is_blank(first, self.rubric), is_blank(second, self.rubric))
+        if all(blanks):
+            return Comparison(win_probability=0.5, reason="both answers are empty")
+        if blanks[0] != blanks[1]:
+            return Comparison(win_probability=float(blanks[1]), reason="one of the answers is empty")
+        if texts_of(first, self.rubric) == texts_of(second, self.rubric):
+            return Comparison(win_probability=0.5, reason="the answers are the same")
+        return None
+
+    def _result(self, votes: Votes[Sides]) -> Comparison:
+        counts = Counter(votes.valid)
+        num_wins, num_losses = counts["first", "first"], counts["second", "second"]
+        num_valid = len(votes.valid)
+        probability = (num_wins + (num_valid - num_wins - num_losses) / 2) / num_valid if votes.can_count else None
+        return Comparison(
+            win_probability=probability,
+            reason=None if votes.can_count else votes.reason,
+            num_votes=self._config.votes,
+            num_valid=num_valid,
+            num_wins=num_wins,
+            num_losses=num_losses,
+            num_front=counts["first", "second"],
+            num_back=counts["second", "first"],
+            failures=dict(votes.failures),
+        )
+
+
+def pairs_of(num: int, max_pairs: int, seed: int) -> list[tuple[int, int]]:
+    """Returns which of ``num`` attempts are compared: all pairs, or ``max_pairs`` that connect them evenly.
+
+    They stand in a circle in random order; neighbours are compared first, then those two places apart, and so on.
+
+    Raises:
+        UsageError: ``max_pairs`` are too few to connect them.
+    """
+    if num - 1 > max_pairs:
+        raise UsageError(f"{num} attempts need {num - 1} pairs to be ranked; raise max_pairs ({max_pairs})")
+    circle = generator(seed, "pairs", num).permutation(num).tolist()
+    found: dict[tuple[int, int], None] = {}
+    for distance in range(1, num // 2 + 1):
+        for place in range(num):
+            one, other = circle[place], circle[(place + distance) % num]
+            found[min(one, other), max(one, other)] = None
+    return sorted(list(found)[:max_pairs])
+
+
+def _check_task(attempts: Sequence[Attempt]) -> None:
+    for name in ("task_id", "prompt"):
+        values = {getattr(attempt, name) for attempt in attempts}
+        if len(values) > 1:
+            raise UsageError(f"attempts with {len(values)} different values of {name} cannot be compared")
+
+
+def _reasons(num: int, pairs: list[tuple[int, int]], comparisons: list[Comparison]) -> list[str | None]:
+    """Returns for each attempt why the first of its comparisons that failed did; None where none did."""
+    found: list[str | None] = [None] * num
+    for pair, comparison in zip(pairs, comparisons, strict=True):
+        if comparison.win_probability is None:
+            for place in pair:
+                found[place] = found[place] or comparison.reason
+    return found

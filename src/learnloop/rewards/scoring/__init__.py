@@ -1,0 +1,1 @@
+"""Scores attempts: reward functions of any author, weighted into what an attempt was worth."""

@@ -1,0 +1,251 @@
+"""What every request passes, in one layer: id, headers, host, origin, key, limits; and what every error becomes.
+
+Pure ASGI and thin: a request that nobody objects to costs a few microseconds here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.routing import Match
+from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.types import Scope as HttpScope
+
+from learnloop.core.errors import LearnloopError
+from learnloop.core.ids import new_id
+from learnloop.serve.http.calls import IS_WHOLE, Body, Call, Headers, call_of, set_call
+from learnloop.serve.http.operations import Operation, Operations
+from learnloop.serve.http.origins import Visitors
+from learnloop.serve.http.problems import PROBLEM_TYPE, FieldError, Problem
+from learnloop.serve.service import Service
+
+_log = logging.getLogger("learnloop.serve")
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_HEADERS: Mapping[bytes, bytes] = {
+    b"x-content-type-options": b"nosniff",
+    b"x-frame-options": b"DENY",
+    b"content-security-policy": b"default-src 'self'; frame-ancestors 'none'",
+    b"cache-control": b"no-store",
+}
+"""What each answer has unless its route says otherwise."""
+_CLOSE = (b"connection", b"close")
+_ENDS_CONNECTION = frozenset({408, 413})
+
+
+class Gate:
+    """The outermost layer of the application.
+
+    Args:
+        app: what answers the requests that are let through: the router.
+        service: with the keys and the limits.
+        groups: all routes.
+    """
+
+    def __init__(self, app: ASGIApp, service: Service, groups: Sequence[Operations]) -> None:
+        self._app = app
+        self._service = service
+        self._limits = service.options.limits
+        self._visitors = Visitors(service.options)
+        self._groups = groups
+        operations = [operation for group in groups for operation in group.routes]
+        self._direct = {
+            (method, operation.path): operation
+            for operation in operations
+            if "{" not in operation.path
+            for method in operation.methods or ()
+        }
+        """Routes whose path never varies are found here, the others by the router."""
+        self._open = frozenset(operation.path for operation in operations if operation.rules.scope is None)
+        self._num_active = 0
+
+    async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        request_id = headers.get(b"x-request-id", b"")
+        if not _REQUEST_ID.fullmatch(request_id):
+            request_id = new_id().encode()
+        has_body = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
+        body = Body(receive, headers, self._limits, scope.pop(IS_WHOLE, None)) if has_body else None
+        call = Call(headers, request_id.decode(), body)
+        set_call(scope, call)
+        answer = _Answer(send, call, request_id)
+        self._num_active += 1
+        try:
+            await self._answer(scope, body or receive, answer)
+        except ClientDisconnect:
+            _log.info("%s %s %s: the client went away", call.request_id, scope["method"], _path(scope))
+        except asyncio.CancelledError:
+            if not self._service.is_draining:
+                raise
+            await self._refuse(scope, answer, Problem(503, "the server stopped before this was done", kind="stopping"))
+        except Exception as error:  # noqa: BLE001 - becomes the answer, and is logged where it is ours
+            await self._refuse(scope, answer, error)
+        finally:
+            self._num_active -= 1
+            call.body = None  # it leads to the scope, which leads to it: a circle would keep its bytes for a while
+        if _log.isEnabledFor(logging.INFO):
+            milliseconds = (time.perf_counter() - call.started_at) * 1000
+            _log.info("%s %s %s %d %.1f ms", call.request_id, scope["method"], _path(scope), call.status, milliseconds)
+
+    async def _answer(self, scope: HttpScope, receive: Receive, answer: _Answer) -> None:
+        call = call_of(scope)
+        method, path = scope["method"], scope["path"]
+        if self._num_active > self._limits.num_active:
+            raise Problem(503, "the server is busy; try again later", kind="busy")
+        if len(call.headers) != len(scope["headers"]):
+            self._visitors.check_single(scope["headers"])
+        self._visitors.check_host(call.headers)
+        origin = self._visitors.check_origin(method, call.headers)
+        if origin is not None:
+            answer.allow(origin)
+            if self._visitors.is_preflight(method, origin, call.headers):
+                await answer(self._visitors.preflight())
+                await answer({"type": "http.response.body"})
+                return
+        if method != "GET" or path not in self._open:
+            call.key = self._service.keys.identify(_credentials(call.headers))
+        operation = self._direct.get((method, path))
+        if operation is None:
+            await self._app(scope, receive, answer)
+            return
+        scope["route"], scope["endpoint"], scope["path_params"] = operation, operation.endpoint, {}
+        await operation.app(scope, receive, answer)
+
+    async def _refuse(self, scope: HttpScope, answer: _Answer, error: Exception) -> None:
+        """Answers with the problem that ``error`` is."""
+        call = call_of(scope)
+        problem = self._problem(scope, error)
+        if problem.status >= 500 and not isinstance(error, Problem):
+            unexpected = not isinstance(error, LearnloopError)
+            _log.error(
+                "%s %s %s: %s",
+                call.request_id,
+                scope["method"],
+                _path(scope),
+                error,
+                exc_info=error if unexpected else None,
+            )
+        if answer.has_begun:  # too late for another answer; the server cuts the connection of one that is not complete
+            return
+        if call.body is not None and not call.body.is_complete:
+            await call.body.drain()
+        render = next((group.error_body for group in self._groups if group.error_body and _has(group, scope)), None)
+        data, media_type = (render or _problem_body)(scope, problem)
+        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in problem.headers.items()]
+        headers += [(b"content-type", media_type.encode()), (b"content-length", str(len(data)).encode())]
+        if problem.status in _ENDS_CONNECTION:
+            headers.append(_CLOSE)
+        await answer({"type": "http.response.start", "status": problem.status, "headers": headers})
+        await answer({"type": "http.response.body", "body": data})
+
+    def _problem(self, scope: HttpScope, error: Exception) -> Problem:
+        if isinstance(error, RequestValidationError):
+            return _invalid(error)
+        if isinstance(error, HTTPException):
+            return self._from_router(scope, error)
+        return self._service.problem(error)
+
+    def _from_router(self, scope: HttpScope, error: HTTPException) -> Problem:
+        if error.status_code == 404:
+            return Problem(404, "there is no such path; GET /openapi.json lists them")
+        if error.status_code == 405:
+            routes = [each for group in self._groups for each in group.routes if _fits(each, scope)]
+            exact = [each for each in routes if each.path == scope["path"]]  # not also as the id of something
+            allowed = sorted({method for each in exact or routes for method in each.methods or ()})
+            return Problem(405, f"this path takes {', '.join(allowed)}", headers={"allow": ", ".join(allowed)})
+        return Problem(error.status_code, str(error.detail), headers=error.headers)
+
+
+class _Answer:
+    """An ASGI ``send`` that adds the headers which each answer has."""
+
+    __slots__ = ("_call", "_held", "_origin", "_request_id", "_send", "has_begun")
+
+    def __init__(self, send: Send, call: Call, request_id: bytes) -> None:
+        self._send = send
+        self._call = call
+        self._request_id = request_id
+        self._origin: bytes | None = None
+        self._held: list[Message] = []
+        self.has_begun = False
+
+    def allow(self, origin: bytes) -> None:
+        """Lets pages of ``origin`` read the answer."""
+        self._origin = origin
+
+    async def __call__(self, message: Message) -> None:
+        if self._call.settle is not None:
+            await self._hold(message)
+            return
+        if message["type"] == "http.response.start":
+            self.has_begun = True
+            self._call.status = message["status"]
+            headers = list(message.get("headers", ()))
+            given = {name for name, _ in headers}
+            headers += [header for header in _HEADERS.items() if header[0] not in given]
+            headers.append((b"x-request-id", self._request_id))
+            if self._origin is not None:
+                headers += [(b"access-control-allow-origin", self._origin), (b"vary", b"Origin")]
+            body = self._call.body
+            if body is not None and not body.is_complete and _CLOSE not in headers:
+                headers.append(_CLOSE)  # what the client still sends is not waited for
+            message = {**message, "headers": headers}
+        await self._send(message)
+
+    async def _hold(self, message: Message) -> None:
+        """Keeps the answer back until it is whole and settled; one that begins anew takes the place of the first."""
+        if message["type"] == "http.response.start":
+            self._held = []
+        self._held.append(message)
+        settle = self._call.settle
+        if settle is None or message["type"] != "http.response.body" or message.get("more_body", False):
+            return
+        start, *parts = self._held
+        media_type = dict(start["headers"]).get(b"content-type", b"").decode("latin-1")
+        await settle(start["status"], media_type, b"".join(part.get("body", b"") for part in parts))
+        self._call.settle = None
+        for each in self._held:
+            await self(each)
+
+
+def _credentials(headers: Headers) -> bytes | None:
+    """Returns what a request shows; calls that pass the gateway may need ``authorization`` for the model's own key."""
+    ours = headers.get(b"x-learnloop-key")
+    return headers.get(b"authorization") if ours is None else b"Bearer " + ours
+
+
+def _problem_body(scope: HttpScope, problem: Problem) -> tuple[bytes, str]:
+    return msgspec.json.encode(problem.body(_path(scope), call_of(scope).request_id)), PROBLEM_TYPE
+
+
+def _path(scope: HttpScope) -> str:
+    """Returns the path as it came: escaped, so that nothing in it can command a terminal or a log."""
+    raw: bytes = scope["raw_path"]
+    return raw.decode("ascii", "backslashreplace")
+
+
+def _fits(operation: Operation, scope: HttpScope) -> bool:
+    return operation.matches(scope)[0] is not Match.NONE
+
+
+def _has(group: Operations, scope: HttpScope) -> bool:
+    return any(_fits(operation, scope) for operation in group.routes)
+
+
+def _invalid(error: RequestValidationError) -> Problem:
+    errors = [
+        FieldError(detail=str(each["msg"]), pointer=".".join(str(part) for part in each["loc"]))
+        for each in error.errors()
+    ]
+    return Problem(422, "the request is not what this route takes", errors=errors)

@@ -1,0 +1,158 @@
+"""What clients of the decision service send and get."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from learnloop.algorithms.hashed.features import MAX_VECTOR
+from learnloop.core.errors import ActionError, ContextError
+from learnloop.core.records import Decision, DecisionMode
+from learnloop.decisions.service.service import MAX_SLOTS, Asked, Slot
+from learnloop.serve.http.vectors import Vector, read_vector
+
+
+class ActionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An action with what is known of it."""
+
+    id: str
+    features: dict[str, Any] = {}
+
+
+class SlotBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One of several places to fill."""
+
+    id: str
+    features: dict[str, Any] = {}
+    excluded: list[str] = []
+    """Actions that may not be chosen here."""
+    baseline: str | None = None
+
+
+class DecisionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is to be decided."""
+
+    policy: str
+    agent_id: str = "default"
+    actions: list[str | ActionBody]
+    context: dict[str, Any] = {}
+    vector: Vector | None = None
+    """Numbers such as an embedding: a list, or little-endian float32 in base64."""
+    mask: list[bool] | None = None
+    baseline: str | None = None
+    slots: list[SlotBody] | None = None
+    defer: bool = False
+    """It counts only once it is activated."""
+    decision_id: str | None = None
+    """The client's own id: the same one again gets the same answer."""
+    episode_id: str | None = None
+
+
+class SlotChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """What was chosen for a slot."""
+
+    slot: str
+    decision_id: str
+    action: str
+    propensity: float | None
+    probabilities: dict[str, float]
+
+
+class ChoiceBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was decided; it is in the log by now."""
+
+    decision_id: str
+    action: str
+    """Of the first slot where there are slots."""
+    propensity: float | None
+    probabilities: dict[str, float]
+    mode: DecisionMode | None
+    policy_version_id: str | None
+    settings_version: int | None
+    baseline_action: str | None = None
+    policy_action: str | None = None
+    slots: list[SlotChoice] | None = None
+
+
+def _vector(given: Vector | None) -> NDArray[np.float32] | None:
+    if given is None:
+        return None
+    vector = read_vector("the vector", given)
+    if not 1 <= len(vector) <= MAX_VECTOR:
+        raise ContextError(f"the vector has {len(vector)} numbers; allowed are 1 to {MAX_VECTOR}")
+    return vector
+
+
+def read_question(body: DecisionBody) -> Asked:
+    """Returns what is asked.
+
+    Raises:
+        ContextError: the vector cannot be read.
+        ActionError: slots are empty, too many, or two have one id.
+    """
+    names: list[str] = []
+    features: list[Any] = []
+    for action in body.actions:
+        if isinstance(action, str):
+            names.append(action)
+            features.append({})
+        else:
+            names.append(action.id)
+            features.append(action.features)
+    return Asked(
+        actions=names,
+        context=body.context,
+        action_features=features if any(features) else None,
+        vector=_vector(body.vector),
+        mask=body.mask,
+        baseline=body.baseline,
+        is_deferred=body.defer,
+        decision_id=body.decision_id,
+        episode_id=body.episode_id,
+        slots=None if body.slots is None else _read_slots(body.slots),
+    )
+
+
+def _read_slots(slots: list[SlotBody]) -> list[Slot]:
+    if not 1 <= len(slots) <= MAX_SLOTS:
+        raise ActionError(f"there are {len(slots)} slots; allowed are 1 to {MAX_SLOTS}, or none at all")
+    ids = [slot.id for slot in slots]
+    if len(set(ids)) < len(ids) or not all(ids):
+        raise ActionError(f"the slots are {ids}; give each an id of its own")
+    return [Slot(slot.id, slot.features, frozenset(slot.excluded), slot.baseline) for slot in slots]
+
+
+def choice_of(decisions: list[Decision]) -> ChoiceBody:
+    """Returns the answer for the decisions of one request."""
+    first = decisions[0]
+    slots = None
+    if first.request_id is not None:
+        slots = [
+            SlotChoice(
+                slot=each.slot or "",
+                decision_id=each.decision_id,
+                action=each.action,
+                propensity=each.propensity,
+                probabilities=_by_action(each),
+            )
+            for each in decisions
+        ]
+    return ChoiceBody(
+        decision_id=first.decision_id if first.request_id is None else first.request_id,
+        action=first.action,
+        propensity=first.propensity,
+        probabilities=_by_action(first),
+        mode=first.mode,
+        policy_version_id=first.policy_version_id,
+        settings_version=first.settings_version,
+        baseline_action=first.baseline_action,
+        policy_action=first.policy_action,
+        slots=slots,
+    )
+
+
+def _by_action(decision: Decision) -> dict[str, float]:
+    return dict(zip(decision.actions, decision.probabilities or (), strict=False))

@@ -1,0 +1,201 @@
+"""Policies of the decision service: how they choose and learn, what became of their updates, what others would earn."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from learnloop.core.errors import ConflictError
+from learnloop.core.records import ApiScope, LearningUpdate, PolicySettings
+from learnloop.decisions.learning.apprentice import MatchRate, match_rate
+from learnloop.decisions.service.service import registered_name
+from learnloop.decisions.service.settings import DecisionSettings, VersionedSettings, read_settings
+from learnloop.decisions.service.settings_store import current, history, put
+from learnloop.evaluation.off_policy import Estimator
+from learnloop.loop.decisions.counterfactual import (
+    DEFAULT_TARGETS,
+    MAX_DECISIONS,
+    Counterfactual,
+    CounterfactualOptions,
+    evaluate_decisions,
+)
+from learnloop.loop.decisions.reading import list_updates
+from learnloop.serve.deciding import Deciding
+from learnloop.serve.http.answers import answer
+from learnloop.serve.http.calls import call_of
+from learnloop.serve.http.conditional import demand_match, etag_of, tagged
+from learnloop.serve.http.operations import Operations
+from learnloop.serve.http.pages import Limit, Text, check_id_cursor
+from learnloop.serve.http.reading import read_json
+from learnloop.serve.service import service_of
+
+operations = Operations("decision policies")
+
+MAX_TARGETS = 20
+_PATH = "/v1/agents/{agent_id}/policies/{policy}"
+
+
+class SettingsBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings as they hold."""
+
+    agent_id: str
+    policy: str
+    version: int
+    """0: nothing was set, these are the defaults."""
+    settings: DecisionSettings
+
+
+class SettingsHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of the versions of a policy's settings, the newest first."""
+
+    data: list[PolicySettings]
+    next_cursor: str | None
+
+
+class UpdateList(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of updates, the newest first."""
+
+    data: list[LearningUpdate]
+    next_cursor: str | None
+
+
+class EvaluationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whose earnings are asked for, and on which decisions."""
+
+    targets: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_TARGETS)] = tuple(DEFAULT_TARGETS)
+    """``champion``, ``uniform``, ``baseline``, ``best-fixed``, or a registered version such as ``NAME@3``."""
+    since: datetime | None = None
+    until: datetime | None = None
+    estimator: Estimator = "dr"
+    level: float = 0.95
+    reward_range: tuple[float, float] | None = None
+    max_missing: float = 0.01
+    """A larger share of decisions without a known reward is refused: those that have one may not be like the others."""
+    held_out_share: float | None = None
+    """Give ``learning.held_out_share`` for only those decisions that versions made from this log were not trained on;
+    without it such versions look better than they are."""
+    newest: Annotated[int, msgspec.Meta(ge=1, le=MAX_DECISIONS)] = 20_000
+    """Of so many decisions, the newest; many take their time, beside which the server decides."""
+
+
+@operations.get(f"{_PATH}/settings", scope=ApiScope.READ, response=SettingsBody, has_etag=True)
+async def get_settings(request: Request, agent_id: str, policy: str) -> Response:
+    """Show how a policy chooses and learns; its ETag is what a change has to name."""
+    service = service_of(request)
+    registered_name(agent_id, policy)
+    found = await service.call(current, service.workspace.store, agent_id, policy)
+    return _tagged(request, agent_id, policy, found)
+
+
+@operations.route(
+    "PUT",
+    f"{_PATH}/settings",
+    scope=ApiScope.ADMIN,
+    accepts=("application/json",),
+    request=DecisionSettings,
+    response=SettingsBody,
+    if_match="must",
+    has_etag=True,
+)
+async def put_settings(request: Request, agent_id: str, policy: str) -> Response:
+    """Set how a policy chooses and learns, as its next version; what was left out has its default."""
+    service = service_of(request)
+    registered_name(agent_id, policy)
+    settings = read_settings(await read_json(request, dict[str, Any]))
+    store = service.workspace.store
+    before = await service.call(current, store, agent_id, policy)
+    demand_match(request, etag_of(before.version))
+    key = call_of(request.scope).key
+    try:
+        now = await service.call(
+            put,
+            store,
+            agent_id,
+            policy,
+            settings,
+            author=None if key is None else key.name,
+            expected_version=before.version,
+        )
+    except ConflictError:  # somebody else was faster since the look above
+        latest = await service.call(current, store, agent_id, policy)
+        demand_match(request, etag_of(latest.version))
+        raise
+    await service.call(service.part(Deciding).decisions.load, agent_id, policy)  # what comes next is decided by them
+    return _tagged(request, agent_id, policy, now)
+
+
+@operations.get(f"{_PATH}/settings/history", scope=ApiScope.READ, response=SettingsHistory)
+async def get_settings_history(
+    request: Request,
+    agent_id: str,
+    policy: str,
+    limit: Limit = 50,
+    after: Annotated[str | None, Query(max_length=20, pattern="^[1-9][0-9]{0,17}$")] = None,
+) -> Response:
+    """List the versions of a policy's settings, the newest first."""
+    service = service_of(request)
+    registered_name(agent_id, policy)
+    before = None if after is None else int(after)
+    store = service.workspace.store
+    found = await service.call(history, store, agent_id, policy, limit=limit + 1, before=before)
+    cursor = str(found[limit - 1].version) if len(found) > limit else None
+    return answer(SettingsHistory(data=found[:limit], next_cursor=cursor))
+
+
+@operations.get(f"{_PATH}/updates", scope=ApiScope.READ, response=UpdateList)
+async def get_updates(
+    request: Request,
+    agent_id: str,
+    policy: str,
+    limit: Limit = 50,
+    after: Text = None,
+) -> Response:
+    """List what the learner tried, the newest first: its diagnostics, its verdict, and what came of it."""
+    service = service_of(request)
+    registered_name(agent_id, policy)
+    check_id_cursor(after)
+    page = await service.call(list_updates, service.workspace, agent_id, policy, limit=limit, after=after)
+    return answer(UpdateList(data=page.rows, next_cursor=page.next_cursor))
+
+
+@operations.get(f"{_PATH}/match-rate", scope=ApiScope.READ, response=MatchRate)
+async def get_match_rate(
+    request: Request,
+    agent_id: str,
+    policy: str,
+    newest: Annotated[int | None, Query(ge=1, le=10_000_000)] = None,
+) -> Response:
+    """Show how often the policy's own choice was the caller's: what apprentice mode is judged by."""
+    service = service_of(request)
+    registered_name(agent_id, policy)
+    return answer(await service.call(match_rate, service.workspace.store, agent_id, policy, newest=newest))
+
+
+@operations.post(f"{_PATH}/evaluate", scope=ApiScope.READ, request=EvaluationBody, response=Counterfactual)
+async def evaluate_policy(request: Request, agent_id: str, policy: str) -> Response:
+    """Estimate what others would have earned on the logged decisions of a policy."""
+    service = service_of(request)
+    registered_name(agent_id, policy)
+    body = await read_json(request, EvaluationBody)
+    options = CounterfactualOptions(
+        since=body.since,
+        until=body.until,
+        estimator=body.estimator,
+        level=body.level,
+        reward_range=body.reward_range,
+        max_missing=body.max_missing,
+        held_out_share=body.held_out_share,
+        newest=body.newest,
+    )
+    found = await service.call(evaluate_decisions, service.workspace, agent_id, policy, body.targets, options)
+    return answer(found)
+
+
+def _tagged(request: Request, agent_id: str, policy: str, found: VersionedSettings) -> Response:
+    body = SettingsBody(agent_id=agent_id, policy=policy, version=found.version, settings=found.settings)
+    return tagged(request, body, etag_of(found.version))

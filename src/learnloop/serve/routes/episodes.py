@@ -1,0 +1,48 @@
+"""Episodes: what agents did."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from learnloop.core.records import ApiScope, EpisodeStatus
+from learnloop.loop.traces.reading import EpisodeDetail, EpisodeRow, list_episodes, show_episode
+from learnloop.serve.http.answers import answer
+from learnloop.serve.http.operations import Operations
+from learnloop.serve.http.pages import Limit, Text
+from learnloop.serve.service import service_of
+
+operations = Operations("episodes")
+
+
+class EpisodeList(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of episodes, the newest first."""
+
+    data: list[EpisodeRow]
+    next_cursor: str | None
+    """What ``after`` asks for the next page with; None: this is the last one."""
+
+
+@operations.get("/v1/episodes", scope=ApiScope.READ, response=EpisodeList)
+async def get_episodes(
+    request: Request,
+    agent: Text = None,
+    task: Text = None,
+    status: EpisodeStatus | None = None,
+    limit: Limit = 50,
+    after: Text = None,
+) -> Response:
+    """List episodes, the newest first, narrowed by agent, task and status."""
+    service = service_of(request)
+    page = await service.call(
+        list_episodes, service.workspace, agent=agent, task=task, status=status, limit=limit, after=after
+    )
+    return answer(EpisodeList(data=page.rows, next_cursor=page.next_cursor))
+
+
+@operations.get("/v1/episodes/{episode_id}", scope=ApiScope.READ, response=EpisodeDetail)
+async def get_episode(request: Request, episode_id: str) -> Response:
+    """Show an episode with its spans, decisions and rewards."""
+    service = service_of(request)
+    return answer(await service.call(show_episode, service.workspace, episode_id))

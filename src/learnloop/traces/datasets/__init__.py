@@ -1,0 +1,1 @@
+"""From stored traces to what learners take: episodes with steps, observations, rewards and groups."""

@@ -1,0 +1,1 @@
+"""Reads files of traces, of our own and of others, into records."""

@@ -1,0 +1,1 @@
+"""Results of benchmarks of agents: one file a benchmark."""

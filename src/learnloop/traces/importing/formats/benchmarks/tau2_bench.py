@@ -1,0 +1,300 @@
+"""tau2-bench results: a JSON object with ``simulations``, each a run of an agent with a user that a model plays.
+
+The steps are the agent's. What the user says is their input; the tools that the user calls are spans of
+their own (``requestor``), which the agent does not see. The greeting that opens a conversation is written by the
+benchmark, so it is input too. ``reward`` is the benchmark's reward; its parts are metrics (weight 0), because they are
+in it already. A reward that is null is not made up: a file that is imported again once it is known adds it.
+
+One file of a run that was saved as a folder (``simulations/<id>.json``) can be imported too; it does not name the
+domain. Voice runs without ``messages`` have no steps.
+
+Source: Barres et al. 2025, "tau2-bench", ``data_model/simulation.py`` and ``message.py`` of its repository.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from learnloop.core.errors import FormatError
+from learnloop.core.records import Record
+from learnloop.traces.conversation.messages import Message, Part, as_text, read_message
+from learnloop.traces.importing.building import EpisodeBuilder
+from learnloop.traces.importing.formats.base import ContentIds, Source, TraceFormat, convert, parse_time
+from learnloop.traces.importing.formats.benchmarks.shared import (
+    Count,
+    Seconds,
+    TaskNotes,
+    known_list,
+    known_object,
+    known_text,
+    token_usage,
+)
+
+_ENDED = frozenset({"user_stop", "agent_stop"})
+_LIMITS = frozenset({"max_steps", "timeout", "too_many_errors", "context_window_exceeded"})
+_BROKEN = frozenset({"agent_error", "user_error", "infrastructure_error", "unexpected_error"})
+_CHECKS: Mapping[str, str] = {
+    "action_checks": "action_reward",
+    "env_assertions": "reward",
+    "nl_assertions": "met",
+    "communicate_checks": "met",
+}
+"""The lists of checks behind a reward, with the field that says how each came out."""
+_KEPT = ("termination_reason", "agent_cost", "user_cost", "duration", "seed", "mode", "speech_environment")
+
+
+class _Call(msgspec.Struct):
+    name: str
+    id: str | None = None
+    arguments: Any = None
+    requestor: str = "assistant"
+
+
+class _Said(msgspec.Struct):
+    role: str
+    content: Any = None
+    id: str | None = None
+    tool_calls: list[_Call] | None = None
+    tool_messages: list[dict[str, Any]] | None = None
+    requestor: str = "assistant"
+    error: bool | None = None
+    timestamp: str | None = None
+    cost: float | None = None
+    usage: dict[str, Any] | None = None
+    raw_data: dict[str, Any] | None = None
+    generation_time_seconds: Seconds | None = None
+
+
+class _Simulation(msgspec.Struct):
+    task_id: str | int
+    id: str | int | None = None
+    trial: Count | None = None
+    start_time: str | None = None
+    end_time: str | None = None
+    termination_reason: str | None = None
+    reward_info: dict[str, Any] | None = None
+    messages: list[dict[str, Any]] | None = None
+    ticks: list[Any] | None = None
+    info: Any = None
+
+
+class Tau2BenchReader:
+    """Reads each simulation into an episode."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._ids = ContentIds("tau2-bench")
+        self._tasks = TaskNotes(source)
+
+    def read(self, item: Any) -> list[Record]:
+        """Returns the episode of one simulation, with a step for each answer of the agent's model."""
+        info, tasks, raw = item
+        run = convert(raw, _Simulation)
+        domain = known_text(known_object(info.get("environment_info")).get("domain_name"))
+        task_id = ":".join(["tau2-bench", *([domain] if domain else []), str(run.task_id)])
+        key = [str(run.id)] if run.id is not None else [self._source.name, self._ids.for_line(raw)]
+        builder = EpisodeBuilder(
+            self._source,
+            self._ids,
+            self._ids.derive("episode", *key),
+            task_id=task_id,
+            attempt=run.trial,
+            started_at=None if run.start_time is None else parse_time(run.start_time),
+            metadata=_metadata(info, raw, run),
+        )
+        _Conversation(builder, known_object(info.get("agent_info"))).add(run.messages or [])
+        _add_rewards(builder, run.reward_info or {})
+        why = run.termination_reason
+        records = builder.finish(
+            terminated=why in _ENDED,
+            truncated=why in _LIMITS,
+            error=_failure(why, run.info),
+            ended_at=None if run.end_time is None else parse_time(run.end_time),
+        )
+        return [*self._tasks.of(task_id, tasks.get(str(run.task_id), {})), *records]
+
+    def finish(self) -> list[Record]:
+        """Returns nothing: each simulation stands for itself."""
+        return []
+
+
+class _Conversation:
+    """Adds the agent's calls, and the tools that either side calls."""
+
+    def __init__(self, builder: EpisodeBuilder, agent: Mapping[str, Any]) -> None:
+        self._builder = builder
+        self._model = known_text(agent.get("llm")) or ""
+        self._request = known_object(agent.get("llm_args")) or None
+        self._heard: list[Message] = []
+        self._asked: dict[str | None, _Call] = {}
+
+    def add(self, messages: list[dict[str, Any]]) -> None:
+        """Adds all messages of a simulation."""
+        for number, raw in enumerate(messages):
+            said = convert(raw, _Said)
+            self._asked.update({call.id: call for call in said.tool_calls or []})
+            if said.tool_messages is not None:
+                for part in said.tool_messages:
+                    self._result(convert(part, _Said), part)
+            elif said.role == "tool":
+                self._result(said, raw)
+            elif said.role == "assistant" and (number > 0 or said.usage or said.tool_calls):
+                self._answer(said, raw)
+            elif said.role != "user" or said.content:
+                self._heard.append(_message(said, raw, tools=said.role != "user"))
+        if self._heard:
+            self._builder.note(messages_after_last_answer=self._heard)
+
+    def _answer(self, said: _Said, raw: Mapping[str, Any]) -> None:
+        source = said.raw_data or {}
+        reason = source.get("finish_reason") or source.get("stop_reason")
+        answer = _message(said, raw)
+        answer["parts"] = [*_reasoning(source), *answer["parts"]]
+        ended = None if said.timestamp is None else parse_time(said.timestamp)
+        seconds = said.generation_time_seconds
+        self._builder.chat(
+            self._model,
+            self._heard,
+            answer,
+            started_at=ended if ended is None or seconds is None else _earlier(ended, seconds),
+            ended_at=ended if seconds is not None else None,
+            usage=token_usage(said.usage),
+            cost_usd=said.cost,
+            request=self._request,
+            finish_reasons=[reason] if isinstance(reason, str) else None,
+            response_id=known_text(source.get("id")),
+            response_model=known_text(source.get("model")),
+        )
+        self._heard = []
+
+    def _result(self, said: _Said, raw: Mapping[str, Any]) -> None:
+        call = self._asked.get(said.id)
+        own = said.requestor != "user"
+        if own:
+            self._heard.append(_message(said, raw))
+        self._builder.tool(
+            call.name if call else "",
+            call.arguments if call else None,
+            said.content,
+            call_id=said.id,
+            started_at=None if said.timestamp is None else parse_time(said.timestamp),
+            error=(as_text(said.content) or "the tool reported an error") if said.error else None,
+            requestor=None if own else said.requestor,
+        )
+
+
+def _message(said: _Said, raw: Mapping[str, Any], *, tools: bool = True) -> Message:
+    """Returns a message in our words; of the user without the tools that only the user sees."""
+    if said.role == "tool":
+        return read_message({"role": "tool", "tool_call_id": said.id, "content": said.content})
+    return read_message(
+        {"role": said.role, "content": said.content, "tool_calls": raw.get("tool_calls") if tools else None}
+    )
+
+
+def _reasoning(source: Mapping[str, Any]) -> Iterator[Part]:
+    """Yields what the model thought, where the file kept the API's own answer."""
+    blocks = source.get("thinking_blocks")
+    for block in blocks if isinstance(blocks, list) else []:
+        if text := known_text(known_object(block).get("thinking")):
+            yield {"type": "reasoning", "content": text}
+    if text := known_text(known_object(source.get("message")).get("reasoning_content")):
+        yield {"type": "reasoning", "content": text}
+
+
+def _earlier(moment: datetime, seconds: float) -> datetime:
+    try:
+        return moment - timedelta(seconds=seconds)
+    except OverflowError as error:
+        raise FormatError(f"generation_time_seconds {seconds} before {moment.isoformat()} is no time") from error
+
+
+def _add_rewards(builder: EpisodeBuilder, info: Mapping[str, Any]) -> None:
+    if info.get("reward") is not None:
+        builder.reward("reward", _number("reward", info["reward"]))
+    check = known_object(info.get("db_check")).get("db_reward")
+    if check is not None:
+        builder.reward("db_check", _number("db_check.db_reward", check), weight=0)
+    for name, value in known_object(info.get("reward_breakdown")).items():
+        if value is not None:
+            builder.reward(f"reward_breakdown.{name}", _number(f"reward_breakdown.{name}", value), weight=0)
+    for field, outcome in _CHECKS.items():
+        for number, each in enumerate(known_list(field, info.get(field))):
+            check = known_object(each)
+            if check.get(outcome) is not None:
+                value = _number(f"{field}[{number}].{outcome}", check[outcome])
+                builder.reward(f"{field}.{number}", value, weight=0, reason=_about(check))
+
+
+def _about(check: Mapping[str, Any]) -> str | None:
+    """Returns what a check looked at, and what its judge had to say."""
+    subject = known_text(known_object(check.get("action")).get("name")) or known_text(check.get("info"))
+    subject = subject or known_text(check.get("nl_assertion"))
+    return ": ".join(text for text in (subject, known_text(check.get("justification"))) if text) or None
+
+
+def _number(field: str, value: Any) -> float:
+    if not isinstance(value, int | float):
+        raise FormatError(f"{field} is {value!r}; a number is needed")
+    return float(value)
+
+
+def _failure(why: str | None, info: Any) -> str | None:
+    if why not in _BROKEN:
+        return None
+    detail = known_text(known_object(info).get("error"))
+    return f"{why}: {detail}" if detail else why
+
+
+def _metadata(info: Mapping[str, Any], raw: Mapping[str, Any], run: _Simulation) -> dict[str, Any]:
+    reward, user, agent = (
+        run.reward_info or {},
+        known_object(info.get("user_info")),
+        known_object(info.get("agent_info")),
+    )
+    return {
+        **{name: raw.get(name) for name in _KEPT},
+        "reward_basis": reward.get("reward_basis"),
+        "reward_notes": reward.get("info"),
+        "info": run.info,
+        "agent_implementation": agent.get("implementation"),
+        "user_implementation": user.get("implementation"),
+        "user_model": user.get("llm"),
+        "git_commit": info.get("git_commit"),
+        "num_ticks": None if run.ticks is None else len(run.ticks),
+        "review": raw.get("review"),
+    }
+
+
+def _simulations(value: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any], Any]]:
+    """Yields each simulation with what the file says of the run and of its tasks."""
+    if "simulations" not in value:
+        return iter([({}, {}, value)])
+    tasks = {}
+    for raw in value["tasks"] if isinstance(value.get("tasks"), list) else []:
+        task = known_object(raw)
+        if isinstance(task.get("id"), str | int):
+            tasks[str(task["id"])] = {name: part for name, part in task.items() if name != "id"}
+    info = known_object(value.get("info"))
+    return ((info, tasks, each) for each in value["simulations"])
+
+
+def _fits(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    whole = isinstance(value.get("simulations"), list) and ("tasks" in value or "info" in value)
+    return whole or {"task_id", "termination_reason", "reward_info", "messages"} <= value.keys()
+
+
+TAU2_BENCH = TraceFormat(
+    "tau2-bench",
+    "an object with simulations and tasks, or one simulation with task_id, termination_reason and messages",
+    _fits,
+    Tau2BenchReader,
+    shape="document",
+    document_items=_simulations,
+)

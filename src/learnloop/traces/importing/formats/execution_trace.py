@@ -1,0 +1,194 @@
+"""ExecutionTrace files: one JSON object a run, in ``rl_traces/YYYY-MM-DD/<trace_id>.json``; also a list, or JSON Lines.
+
+The file says how many calls of models a run took, and not which tool each asked for: the run is one step, which tells
+that number. A count, a cost or a duration of 0 is this format's word for "not recorded". ``trace_id`` repeats where two
+attempts at one query had no time yet, so a run is known by its id and its time together. Of a label and a score only
+one is learned from, for both say the same: the label where a person gave it, else the score.
+
+Source: ``ExecutionTrace`` of toolboxv2.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from learnloop.core.errors import FormatError
+from learnloop.core.records import Record
+from learnloop.traces.conversation.messages import message, text_part, tool_call_part
+from learnloop.traces.importing.building import EpisodeBuilder
+from learnloop.traces.importing.formats.base import ContentIds, Source, TraceFormat, convert, parse_time
+
+_TASKS = ("tasks_created", "tasks_completed", "tasks_failed")
+_MAX_MILLISECONDS = 1e12
+
+
+class _Tool(msgspec.Struct):
+    tool_name: str
+    arguments: Any = None
+    result: Any = None
+    success: bool | None = None
+    duration_ms: float | None = None
+    error: str | None = None
+    timestamp: str | None = None
+
+
+class _Reasoning(msgspec.Struct):
+    content: str
+    step_type: str | None = None
+    confidence: float | None = None
+    insights: list[Any] = []
+    issues: list[Any] = []
+
+
+class _Trace(msgspec.Struct):
+    user_query: str
+    trace_id: str = ""
+    session_id: str = ""
+    timestamp: str = ""
+    tool_calls: list[_Tool] = []
+    reasoning_steps: list[_Reasoning] = []
+    tasks_created: list[Any] = []
+    tasks_completed: list[Any] = []
+    tasks_failed: list[Any] = []
+    final_response: str | None = None
+    total_tokens_in: int | None = None
+    total_tokens_out: int | None = None
+    total_cost: float | None = None
+    execution_duration_ms: float | None = None
+    llm_calls_count: int | None = None
+    label: bool | None = None
+    reward_score: float | None = None
+    manual_review: bool = False
+    review_notes: str | None = None
+
+
+class ExecutionTraceReader:
+    """Reads each run into an episode."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._ids = ContentIds("execution-trace")
+
+    def read(self, item: Any) -> list[Record]:
+        """Returns the episode of one run, with its only step."""
+        trace = convert(item, _Trace)
+        _check(trace)
+        started_at = parse_time(trace.timestamp) if trace.timestamp else None
+        known = f"{trace.trace_id} {trace.timestamp}" if trace.trace_id and trace.timestamp else None
+        content = known or self._ids.derive(self._source.name, self._ids.for_line(item))
+        query = hashlib.sha256(trace.user_query.encode("utf-8", "replace")).hexdigest()
+        builder = EpisodeBuilder(
+            self._source,
+            self._ids,
+            self._ids.derive("episode", content),
+            task_id=f"query:{query[:24]}" if trace.user_query else None,
+            started_at=started_at,
+            metadata={
+                "trace_id": trace.trace_id or None,
+                "session_id": trace.session_id or None,
+                **{name: getattr(trace, name) or None for name in _TASKS},
+                "manual_review": trace.manual_review or None,
+                "review_notes": trace.review_notes or None,
+            },
+        )
+        ended_at = _after(started_at, trace.execution_duration_ms)
+        self._step(builder, trace, started_at, ended_at)
+        _add_rewards(builder, trace)
+        return builder.finish(ended_at=ended_at, input=trace.user_query or None, output=trace.final_response or None)
+
+    def finish(self) -> list[Record]:
+        """Returns nothing: each run stands for itself."""
+        return []
+
+    def _step(
+        self, builder: EpisodeBuilder, trace: _Trace, started_at: datetime | None, ended_at: datetime | None
+    ) -> None:
+        calls = [f"call_{number}" for number in range(1, len(trace.tool_calls) + 1)]
+        thoughts = [_without_none({"type": "reasoning", **msgspec.to_builtins(each)}) for each in trace.reasoning_steps]
+        said = [text_part(trace.final_response)] if trace.final_response else []
+        asked = [
+            tool_call_part(key, tool.tool_name, tool.arguments)
+            for key, tool in zip(calls, trace.tool_calls, strict=True)
+        ]
+        tokens = {"input_tokens": trace.total_tokens_in or None, "output_tokens": trace.total_tokens_out or None}
+        builder.chat(
+            "",
+            [message("user", text_part(trace.user_query))],
+            message("assistant", *thoughts, *asked, *said),
+            started_at=started_at,
+            ended_at=ended_at,
+            usage=_without_none(tokens) or None,
+            cost_usd=trace.total_cost or None,
+            num_model_calls=trace.llm_calls_count or None,
+        )
+        for key, tool in zip(calls, trace.tool_calls, strict=True):
+            self._tool(builder, key, tool)
+
+    def _tool(self, builder: EpisodeBuilder, key: str, tool: _Tool) -> None:
+        error = tool.error or ("the tool reported no success" if tool.success is False else None)
+        at = parse_time(tool.timestamp) if tool.timestamp else None  # when it was recorded: at its end
+        began = _after(at, -tool.duration_ms) if tool.duration_ms else None
+        builder.tool(
+            tool.tool_name,
+            tool.arguments,
+            tool.result,
+            call_id=key,
+            started_at=began or at,
+            ended_at=at if began else None,
+            error=error,
+        )
+
+
+def _add_rewards(builder: EpisodeBuilder, trace: _Trace) -> None:
+    reviewed = trace.label is not None and (trace.manual_review or trace.reward_score is None)
+    if trace.label is not None:
+        notes = trace.review_notes or None
+        builder.reward("label", float(trace.label), weight=1.0 if reviewed else 0.0, reason=notes)
+    if trace.reward_score is not None:
+        builder.reward("reward_score", trace.reward_score, weight=0.0 if reviewed else 1.0)
+
+
+def _check(trace: _Trace) -> None:
+    if trace.reward_score is not None and not 0.0 <= trace.reward_score <= 1.0:
+        raise FormatError(f"reward_score is {trace.reward_score}; allowed are 0 to 1, and null where it is not known")
+    durations = [trace.execution_duration_ms, *(tool.duration_ms for tool in trace.tool_calls)]
+    for value in durations:
+        if value is not None and not 0.0 <= value <= _MAX_MILLISECONDS:
+            raise FormatError(f"a duration is {value} ms; allowed are 0 to {_MAX_MILLISECONDS:g}")
+
+
+def _after(moment: datetime | None, milliseconds: float | None) -> datetime | None:
+    if moment is None or not milliseconds:
+        return None
+    try:
+        return moment + timedelta(milliseconds=milliseconds)
+    except OverflowError as error:
+        raise FormatError(f"{milliseconds} ms from {moment.isoformat()} is no time that can be kept") from error
+
+
+def _without_none(value: dict[str, Any]) -> dict[str, Any]:
+    return {name: each for name, each in value.items() if each not in (None, [])}
+
+
+def _is_trace(value: Any) -> bool:
+    return isinstance(value, dict) and {"user_query", "final_response", "tool_calls"} <= value.keys()
+
+
+def _fits_document(value: Any) -> bool:
+    return _is_trace(value[0] if isinstance(value, list) and value else value)
+
+
+_LOOKS_FOR = "user_query, tool_calls and final_response"
+EXECUTION_TRACE = TraceFormat(
+    "execution-trace",
+    _LOOKS_FOR,
+    _fits_document,
+    ExecutionTraceReader,
+    shape="document",
+    document_items=lambda value: value if isinstance(value, list) else [value],
+)
+EXECUTION_TRACE_LINES = TraceFormat("execution-trace-jsonl", _LOOKS_FOR, _is_trace, ExecutionTraceReader)

@@ -1,0 +1,93 @@
+"""Feedback on goals: one line for each executed goal, with its reward, known by the goal's id.
+
+The id is that of the decision, or of the episode, that the goal came from; what is said of neither is kept as a reward
+that names the id, and counts as soon as a decision of this id is recorded. Texts are never compared: two goals of the
+same words are two goals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from sqlalchemy import Connection, select
+
+from learnloop.core.records import Record, Reward
+from learnloop.store import schema
+from learnloop.traces.importing.formats.base import ContentIds, Line, Source, TraceFormat, Words, convert, parse_time
+
+_CHUNK = 500
+
+
+class _FeedbackLine(msgspec.Struct):
+    goal_id: Words
+    success: bool
+    timestamp: str
+    goal: str = ""
+    reward: float | None = None
+    execution_time_ms: float | None = None
+    output: str | None = None
+    error: str | None = None
+
+
+class FeedbackReader:
+    """Reads each line into rewards of the decision that its goal's id names."""
+
+    def __init__(self, source: Source) -> None:
+        """Ignores ``source``: each line names its goal by id."""
+        self._ids = ContentIds("feedback")
+
+    def read(self, line: Line) -> list[Record]:
+        """Returns the reward, if the line has one, and the success as a metric of weight 0."""
+        said = convert(line, _FeedbackLine)
+        created_at = parse_time(said.timestamp)
+        values = {"success": (float(said.success), 0.0), "reward": (said.reward, 1.0)}
+        return [
+            Reward(
+                reward_id=self._ids.derive("reward", said.goal_id, said.timestamp, name),
+                episode_id=None,
+                decision_id=said.goal_id,
+                name=name,
+                value=value,
+                weight=weight,
+                source="feedback",
+                reason=said.error,
+                created_at=created_at,
+            )
+            for name, (value, weight) in values.items()
+            if value is not None
+        ]
+
+    def finish(self) -> list[Record]:
+        """Returns nothing: each line stands for itself."""
+        return []
+
+
+def place_feedback(connection: Connection, records: Sequence[Record]) -> list[Record]:
+    """Returns ``records`` with each reward's episode: the decision's, or the one that the goal's id itself names."""
+    ids = list({each.decision_id for each in records if isinstance(each, Reward) and each.decision_id})
+    homes: dict[str, tuple[str | None, str | None]] = {}
+    decisions, episodes = schema.decisions.c, schema.episodes.c
+    for start in range(0, len(ids), _CHUNK):
+        chunk = ids[start : start + _CHUNK]
+        found = connection.execute(select(episodes.episode_id).where(episodes.episode_id.in_(chunk)))
+        homes.update((row[0], (row[0], None)) for row in found)
+        query = select(decisions.decision_id, decisions.episode_id).where(decisions.decision_id.in_(chunk))
+        homes.update((row[0], (row[1], row[0])) for row in connection.execute(query))
+    return [_placed(each, homes) for each in records]
+
+
+def _placed(record: Record, homes: dict[str, tuple[str | None, str | None]]) -> Record:
+    if not isinstance(record, Reward) or record.decision_id not in homes:
+        return record
+    episode_id, decision_id = homes[record.decision_id]
+    return msgspec.structs.replace(record, episode_id=episode_id, decision_id=decision_id)
+
+
+def _fits(line: Line) -> bool:
+    return {"goal_id", "success", "reward"} <= line.keys() and "injected" not in line
+
+
+FEEDBACK = TraceFormat(
+    "feedback", "the fields goal_id, success and reward", _fits, FeedbackReader, place=place_feedback
+)

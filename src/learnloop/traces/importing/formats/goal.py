@@ -1,0 +1,142 @@
+"""Goal traces: one executed action a line, with the goal that it served and its result.
+
+Consecutive lines of one goal are the steps of one episode, in the order of the file. The action becomes a span, its
+success a reward of 1 or 0 on that span. What the agent could have done instead is not in the file, so no decision is
+made of it, and a later line never reaches an earlier one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from learnloop.core.records import Episode, EpisodeStatus, Record, Reward, Span, SpanStatus
+from learnloop.traces.importing.formats.base import (
+    ContentIds,
+    Line,
+    Milliseconds,
+    Source,
+    TraceFormat,
+    Words,
+    convert,
+    parse_time,
+    shifted,
+)
+
+
+class _Result(msgspec.Struct):
+    success: bool
+    output: str | None = None
+    error: str | None = None
+    execution_time_ms: Milliseconds | None = None
+
+
+class _GoalLine(msgspec.Struct):
+    timestamp: str
+    goal: Words
+    action: Words
+    result: _Result
+    metadata: Any = None
+
+
+class _OpenEpisode:
+    """The episode whose lines are being read."""
+
+    def __init__(self, episode_id: str, goal: str, attempt: int, started_at: datetime) -> None:
+        self.episode_id = episode_id
+        self.goal = goal
+        self.attempt = attempt
+        self.started_at = started_at
+        self.ended_at = started_at
+
+
+class GoalReader:
+    """Reads goal traces into episodes of the source's agent."""
+
+    def __init__(self, source: Source) -> None:
+        self._agent_id = source.agent_id
+        self._ids = ContentIds("goal")
+        self._attempts: Counter[int] = Counter()
+        """By the hash of the goal: a file may have millions of goals."""
+        self._open: _OpenEpisode | None = None
+
+    def read(self, line: Line) -> list[Record]:
+        """Returns the span and the reward of ``line``, and the episode that it closes by starting another goal."""
+        step = convert(line, _GoalLine)
+        ended_at = parse_time(step.timestamp)
+        line_id = self._ids.for_line(line)
+        started_at = shifted(ended_at, -(step.result.execution_time_ms or 0))
+        records: list[Record] = []
+        if self._open is None or self._open.goal != step.goal:
+            records += self.finish()
+            self._open = _OpenEpisode(
+                self._ids.derive("episode", line_id), step.goal, self._attempts[hash(step.goal)], started_at
+            )
+            self._attempts[hash(step.goal)] += 1
+        self._open.ended_at = max(self._open.ended_at, ended_at)
+        return [*records, *self._step_records(self._open, line_id, step, started_at, ended_at)]
+
+    def finish(self) -> list[Record]:
+        """Returns the last episode: its end is known only when another goal, or the file's end, follows."""
+        episode = self._open
+        if episode is None:
+            return []
+        self._open = None
+        return [
+            Episode(
+                episode_id=episode.episode_id,
+                trace_id=episode.episode_id,
+                agent_id=self._agent_id,
+                task_id=episode.goal,
+                attempt=episode.attempt,
+                source="goal",
+                status=EpisodeStatus.COMPLETED,
+                terminated=True,
+                started_at=episode.started_at,
+                ended_at=episode.ended_at,
+            )
+        ]
+
+    def _step_records(
+        self, episode: _OpenEpisode, line_id: str, step: _GoalLine, started_at: datetime, ended_at: datetime
+    ) -> list[Record]:
+        attributes: dict[str, Any] = {"goal": step.goal}
+        if step.result.output is not None:
+            attributes["output"] = step.result.output
+        if step.result.execution_time_ms is None:
+            attributes["duration_unknown"] = True
+        if step.metadata is not None:
+            attributes["metadata"] = step.metadata
+        span = Span(
+            span_id=line_id,
+            trace_id=episode.episode_id,
+            episode_id=episode.episode_id,
+            parent_id=None,
+            operation="execute_tool",
+            name=step.action,
+            status=SpanStatus.OK if step.result.success else SpanStatus.ERROR,
+            error=step.result.error,
+            started_at=started_at,
+            ended_at=ended_at,
+            attributes=attributes,
+        )
+        reward = Reward(
+            reward_id=self._ids.derive("reward", line_id),
+            episode_id=episode.episode_id,
+            span_id=line_id,
+            name="success",
+            value=float(step.result.success),
+            source="goal",
+            created_at=ended_at,
+        )
+        return [span, reward]
+
+
+def _fits(line: Line) -> bool:
+    return {"goal", "action", "result"} <= line.keys()
+
+
+GOAL = TraceFormat("goal", "the fields goal, action and result", _fits, GoalReader, "timestamp")

@@ -1,0 +1,198 @@
+"""Exports of the OpenAI Agents SDK's tracing: objects ``trace`` and ``trace.span``, as JSON Lines or one list.
+
+A trace is an episode and each span is one of ours, by the ids that the SDK gave. Spans of the Responses API carry the
+id of the response alone, unless the exporter added what was said: their steps are empty then.
+
+Source: ``agents.tracing`` of openai-agents (``Trace.export``, ``Span.export``, ``SpanData.export``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from learnloop.core.errors import FormatError
+from learnloop.core.records import Episode, EpisodeStatus, Record, Span, SpanStatus
+from learnloop.traces.conversation.messages import as_text, messages_of, parsed
+from learnloop.traces.importing.formats.base import ContentIds, Source, TraceFormat, convert, parse_time
+
+_OPERATIONS = {
+    "agent": "invoke_agent",
+    "function": "execute_tool",
+    "generation": "chat",
+    "response": "chat",
+    "guardrail": "guardrail",
+}
+_KNOWN = frozenset({"type", "name", "input", "output", "model", "model_config", "usage", "response_id"})
+
+
+class _Item(msgspec.Struct):
+    object: str
+    id: str
+    trace_id: str | None = None
+    parent_id: str | None = None
+    workflow_name: str | None = None
+    group_id: str | None = None
+    metadata: Any = None
+    started_at: str | None = None
+    ended_at: str | None = None
+    span_data: dict[str, Any] | None = None
+    error: Any = None
+
+
+class _Trace(msgspec.Struct):
+    """What is known of a trace so far."""
+
+    name: str | None = None
+    group_id: str | None = None
+    metadata: Any = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    error: str | None = None
+
+
+class OpenAiAgentsReader:
+    """Reads traces and their spans into an episode a trace."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._ids = ContentIds("openai-agents")
+        self._traces: dict[str, _Trace] = {}
+
+    def read(self, item: Any) -> list[Record]:
+        """Returns the span of an object; nothing for a trace, which the end of the file completes."""
+        entry = convert(item, _Item)
+        if entry.object == "trace":
+            trace = self._traces.setdefault(entry.id, _Trace())
+            trace.name, trace.group_id, trace.metadata = entry.workflow_name, entry.group_id, entry.metadata
+            return []
+        if entry.object != "trace.span":
+            return []
+        if entry.trace_id is None or entry.span_data is None:
+            raise FormatError(f"the span {entry.id!r} has no trace_id or no span_data")
+        started_at = parse_time(entry.started_at) if entry.started_at else None
+        ended_at = parse_time(entry.ended_at) if entry.ended_at else None
+        error = _error(entry.error)
+        trace = self._traces.setdefault(entry.trace_id, _Trace())
+        begin = started_at or ended_at or trace.started_at or self._source.modified_at
+        end = max(begin, ended_at or begin)
+        trace.started_at = min(trace.started_at or begin, begin)
+        trace.ended_at = max(trace.ended_at or end, end)
+        if entry.parent_id is None:
+            trace.error = error
+        return [self._span(entry, entry.span_data, begin, end, error, started_at is None or ended_at is None)]
+
+    def finish(self) -> list[Record]:
+        """Returns the episodes of the traces that have spans."""
+        return [self._episode(known, trace) for known, trace in self._traces.items() if trace.started_at is not None]
+
+    def _span(
+        self,
+        entry: _Item,
+        data: Mapping[str, Any],
+        started_at: datetime,
+        ended_at: datetime,
+        error: str | None,
+        duration_unknown: bool,
+    ) -> Span:
+        kind = as_text(data.get("type"))
+        operation = _OPERATIONS.get(kind, "custom")
+        trace_id = self._ids.derive("episode", entry.trace_id or "")
+        attributes = _attributes(data, kind, operation)
+        if duration_unknown:
+            attributes["duration_unknown"] = True
+        return Span(
+            span_id=self._ids.derive("span", entry.id),
+            trace_id=trace_id,
+            episode_id=trace_id,
+            parent_id=self._ids.derive("span", entry.parent_id) if entry.parent_id else None,
+            operation=operation,
+            name=as_text(data.get("model") if operation == "chat" else data.get("name") or kind),
+            status=SpanStatus.OK if error is None else SpanStatus.ERROR,
+            error=error,
+            started_at=started_at,
+            ended_at=ended_at,
+            attributes=attributes,
+        )
+
+    def _episode(self, known: str, trace: _Trace) -> Episode:
+        episode_id = self._ids.derive("episode", known)
+        metadata = {
+            "trace_id": known,
+            "workflow_name": trace.name,
+            "group_id": trace.group_id,
+            "metadata": trace.metadata,
+        }
+        return Episode(
+            episode_id=episode_id,
+            trace_id=episode_id,
+            agent_id=self._source.agent_id,
+            task_id=None,
+            source="openai-agents",
+            status=EpisodeStatus.COMPLETED if trace.error is None else EpisodeStatus.FAILED,
+            terminated=trace.error is None,
+            error=trace.error,
+            started_at=trace.started_at or self._source.modified_at,
+            ended_at=trace.ended_at,
+            metadata={name: value for name, value in metadata.items() if value is not None},
+        )
+
+
+def _attributes(data: Mapping[str, Any], kind: str, operation: str) -> dict[str, Any]:
+    said = {"input": data.get("input"), "output": data.get("output")}
+    if operation == "chat":
+        said = {name: messages_of(value) or None for name, value in said.items()}
+    elif operation == "execute_tool":
+        said = {name: parsed(value) if name == "input" else value for name, value in said.items()}
+    given = {
+        **said,
+        "usage": _usage(data.get("usage")),
+        "request": data.get("model_config"),
+        "response_id": data.get("response_id"),
+        "span_type": kind if operation == "custom" else None,
+        **{name: value for name, value in data.items() if name not in _KNOWN},
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _usage(raw: Any) -> dict[str, int] | None:
+    if not isinstance(raw, Mapping):
+        return None
+    cached, reasoning = raw.get("input_tokens_details"), raw.get("output_tokens_details")
+    found = {
+        "input_tokens": raw.get("input_tokens", raw.get("prompt_tokens")),
+        "output_tokens": raw.get("output_tokens", raw.get("completion_tokens")),
+        "cached_input_tokens": cached.get("cached_tokens") if isinstance(cached, Mapping) else None,
+        "reasoning_tokens": reasoning.get("reasoning_tokens") if isinstance(reasoning, Mapping) else None,
+    }
+    return {name: value for name, value in found.items() if isinstance(value, int)} or None
+
+
+def _error(raw: Any) -> str | None:
+    if raw is None:
+        return None
+    message = raw.get("message") if isinstance(raw, Mapping) else raw
+    return as_text(message)[:2_000] or "failed"
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("object") in ("trace", "trace.span")
+
+
+def _listed(value: Any) -> Iterable[Any]:
+    inner = value.get("data") if isinstance(value, dict) else value
+    return inner if isinstance(inner, list) else [value]
+
+
+def _fits_document(value: Any) -> bool:
+    return any(_is_object(each) for each in list(_listed(value))[:1])
+
+
+_LOOKS_FOR = "object trace or trace.span"
+OPENAI_AGENTS = TraceFormat("openai-agents", _LOOKS_FOR, _is_object, OpenAiAgentsReader)
+OPENAI_AGENTS_DOCUMENT = TraceFormat(
+    "openai-agents-json", _LOOKS_FOR, _fits_document, OpenAiAgentsReader, shape="document", document_items=_listed
+)

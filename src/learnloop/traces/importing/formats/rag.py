@@ -1,0 +1,118 @@
+"""Tool-fusion traces: one whole run a line, with the model, the tool and, filled in later, its reward.
+
+The run is known by its ``trace_id``: a line that is imported again once its reward is known adds that reward and
+nothing else. ``success`` is kept with weight 0, as a metric: where the file has a reward of its own, learning from both
+would count the outcome twice, and where it has none, none is made up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from learnloop.core.records import Episode, EpisodeStatus, Record, Reward, Span, SpanStatus
+from learnloop.traces.importing.formats.base import (
+    ContentIds,
+    Line,
+    Milliseconds,
+    Source,
+    TraceFormat,
+    Words,
+    convert,
+    parse_time,
+    shifted,
+)
+
+
+class _RagLine(msgspec.Struct):
+    trace_id: Words
+    timestamp: str
+    prompt: str
+    intent: str
+    model_used: str
+    rag_used: bool
+    success: bool
+    duration_ms: Milliseconds
+    conditions_evaluated: list[Any] = []
+    tool_executed: str | None = None
+    reward: float | None = None
+
+
+class RagReader:
+    """Reads tool-fusion traces into episodes of the source's agent."""
+
+    def __init__(self, source: Source) -> None:
+        self._agent_id = source.agent_id
+        self._ids = ContentIds("rag")
+
+    def read(self, line: Line) -> list[Record]:
+        """Returns the episode, its spans and its rewards."""
+        run = convert(line, _RagLine)
+        started_at = parse_time(run.timestamp)
+        ended_at = shifted(started_at, run.duration_ms)
+        episode_id = self._ids.derive("episode", run.trace_id)
+        episode = Episode(
+            episode_id=episode_id,
+            trace_id=run.trace_id,
+            agent_id=self._agent_id,
+            task_id=None,
+            source="rag",
+            status=EpisodeStatus.COMPLETED,
+            terminated=True,
+            started_at=started_at,
+            ended_at=ended_at,
+            metadata={"intent": run.intent, "success": run.success},
+        )
+        return [episode, *self._spans(run, episode, ended_at), *self._rewards(run, episode)]
+
+    def finish(self) -> list[Record]:
+        """Returns nothing: each line is a whole run."""
+        return []
+
+    def _spans(self, run: _RagLine, episode: Episode, ended_at: datetime) -> Iterator[Span]:
+        """Yields the root span and, inside it, the model's and the tool's, whose own times the file does not say."""
+        root_id = self._ids.derive("span", run.trace_id, "root")
+        attributes = {"input": run.prompt, "intent": run.intent, "rag_used": run.rag_used}
+        parts: list[tuple[str, str, str, dict[str, Any]]] = [
+            ("root", "invoke_agent", self._agent_id, {**attributes, "conditions": run.conditions_evaluated}),
+            ("model", "chat", run.model_used, {"duration_unknown": True}),
+        ]
+        if run.tool_executed is not None:
+            parts.append(("tool", "execute_tool", run.tool_executed, {"duration_unknown": True}))
+        for part, operation, name, details in parts:
+            yield Span(
+                span_id=self._ids.derive("span", run.trace_id, part),
+                trace_id=run.trace_id,
+                episode_id=episode.episode_id,
+                parent_id=None if part == "root" else root_id,
+                operation=operation,
+                name=name,
+                status=SpanStatus.ERROR if part == "root" and not run.success else SpanStatus.OK,
+                started_at=episode.started_at,
+                ended_at=ended_at,
+                attributes=details,
+            )
+
+    def _rewards(self, run: _RagLine, episode: Episode) -> Iterator[Reward]:
+        values = {"success": (float(run.success), 0.0), "reward": (run.reward, 1.0)}
+        for name, (value, weight) in values.items():
+            if value is not None:
+                yield Reward(
+                    reward_id=self._ids.derive("reward", run.trace_id, name),
+                    episode_id=episode.episode_id,
+                    name=name,
+                    value=value,
+                    weight=weight,
+                    source="rag",
+                    created_at=episode.ended_at or episode.started_at,
+                )
+
+
+def _fits(line: Line) -> bool:
+    return {"trace_id", "prompt", "intent", "model_used"} <= line.keys()
+
+
+RAG = TraceFormat("rag", "the fields trace_id, prompt, intent and model_used", _fits, RagReader)

@@ -1,0 +1,275 @@
+"""Makes a client of models that records its calls, out of a copy of one: no class is patched, the client itself stays.
+
+OpenAI's, Anthropic's and their kin's clients send every request through one method, ``post``; it is replaced on the
+copy, so that all that is built on it (parsed answers, streams, raw responses, beta interfaces) is recorded too. Of
+other clients that have the same methods (``client.chat.completions.create`` ...) these methods are replaced, on copies.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from learnloop.core.errors import ConflictError, UsageError, one_of
+from learnloop.traces.conversation.dialects import DIALECTS, Dialect, dialect_of
+from learnloop.traces.recording.clients.bodies import body_of
+from learnloop.traces.recording.clients.calls import ModelCall
+from learnloop.traces.recording.clients.streams import watched, watched_response
+from learnloop.traces.recording.recorder import Recorder
+
+C = TypeVar("C")
+
+METHODS: Mapping[str, str] = {
+    "chat.completions.create": "/chat/completions",
+    "chat.completions.parse": "/chat/completions",
+    "beta.chat.completions.parse": "/chat/completions",
+    "responses.create": "/responses",
+    "messages.create": "/messages",
+    "beta.messages.create": "/messages",
+    "completions.create": "/completions",
+    "embeddings.create": "/embeddings",
+}
+"""What is looked for on clients without a ``post``, and what it speaks."""
+
+_RAW_HEADER = "x-stainless-raw-response"
+_MAKES_CLIENT = ("with_options", "copy")
+_VIEWS = ("with_raw_response", "with_streaming_response")
+_MARK = "__learnloop_wrapped__"
+
+
+def wrap(recorder: Recorder, client: C, *, content: bool = True) -> C:
+    """Returns a client like ``client`` whose calls are recorded; both share their connections.
+
+    Args:
+        recorder: where the spans go.
+        client: of OpenAI, Anthropic, or with methods of the same names; synchronous or not.
+        content: whether what is said is recorded, or only models, times, tokens.
+
+    Raises:
+        UsageError: it is no client, or one that cannot be copied.
+        ConflictError: it is wrapped already.
+    """
+    if isinstance(client, type):
+        raise UsageError(f"{client!r} is a class; make a client of it and wrap that")
+    try:
+        copied: Any = copy.copy(client)
+    except Exception as error:  # the client's own __copy__ may raise anything
+        raise UsageError(f"{client!r} cannot be copied ({error}); wrap the client of the model itself") from error
+    try:
+        is_client = _replace(recorder, client, copied, content)
+    except (AttributeError, TypeError) as error:
+        raise UsageError(
+            f"{type(client).__name__} takes no attributes ({error}); record its calls with loop.span(model, 'chat')"
+        ) from error
+    if not is_client:
+        raise UsageError(
+            f"{type(client).__name__} is no client of a model: it has none of {one_of(METHODS)}; give a client of "
+            "OpenAI, Anthropic or one with such methods"
+        )
+    return copied  # type: ignore[no-any-return]
+
+
+def _replace(recorder: Recorder, client: Any, copied: Any, content: bool) -> bool:
+    """Replaces on the copy what the requests go through; returns whether there is such a thing."""
+    if not _sends_by_post(client):
+        return _replace_methods(recorder, client, copied, content)
+    if getattr(copied.post, _MARK, False):
+        raise ConflictError(f"this {type(client).__name__} is wrapped already; its calls are recorded")
+    _replace_post(recorder, client, copied, content)
+    return True
+
+
+def _sends_by_post(client: object) -> bool:
+    """Returns whether all requests of the client go through its ``post``, as its resources'."""
+    has_resource = any(inspect.getattr_static(client, name, None) is not None for name in ("chat", "messages"))
+    kin = any(base.__name__ in ("SyncAPIClient", "AsyncAPIClient") for base in type(client).__mro__)
+    return has_resource and kin and callable(getattr(client, "post", None))
+
+
+def _replace_post(recorder: Recorder, client: Any, copied: Any, content: bool) -> None:
+    copied.post = _recording_post(recorder, client.post, content)
+    setattr(copied.post, _MARK, True)
+    for name, value in list(vars(copied).items()):
+        if isinstance(inspect.getattr_static(type(copied), name, None), functools.cached_property):
+            del copied.__dict__[name]  # it holds the other client's post; it is made again when it is asked for
+        elif getattr(value, "_client", None) is client:
+            copied.__dict__[name] = type(value)(copied)
+    for name in _VIEWS:
+        if name in vars(copied):  # it leads to the resources of the client that it was made for
+            copied.__dict__[name] = type(copied.__dict__[name])(copied)
+    for name in _MAKES_CLIENT:
+        make = getattr(client, name, None)
+        if callable(make):
+            setattr(copied, name, _wrapping(recorder, make, content))
+
+
+def _wrapping(recorder: Recorder, make: Callable[..., Any], content: bool) -> Callable[..., Any]:
+    @functools.wraps(make)
+    def made(*args: Any, **kwargs: Any) -> Any:
+        return wrap(recorder, make(*args, **kwargs), content=content)
+
+    return made
+
+
+def _recording_post(recorder: Recorder, post: Callable[..., Any], content: bool) -> Callable[..., Any]:
+    def begin(path: object, kwargs: Mapping[str, Any]) -> ModelCall | None:
+        dialect = dialect_of(path) if isinstance(path, str) else None
+        return None if dialect is None else _begin(recorder, dialect, kwargs.get("body"), content)
+
+    async def awaited(call: ModelCall, result: Any, kwargs: Mapping[str, Any]) -> Any:
+        with _Failing(call):
+            result = await result
+        return _taken(call, result, kwargs)
+
+    if inspect.iscoroutinefunction(post):
+
+        @functools.wraps(post)
+        async def send_async(path: Any, **kwargs: Any) -> Any:
+            call = begin(path, kwargs)
+            return await (post(path, **kwargs) if call is None else awaited(call, post(path, **kwargs), kwargs))
+
+        return send_async
+
+    @functools.wraps(post)
+    def send(path: Any, **kwargs: Any) -> Any:
+        call = begin(path, kwargs)
+        if call is None:
+            return post(path, **kwargs)
+        with _Failing(call):
+            result = post(path, **kwargs)
+        return awaited(call, result, kwargs) if inspect.isawaitable(result) else _taken(call, result, kwargs)
+
+    return send
+
+
+def _taken(call: ModelCall, result: Any, kwargs: Mapping[str, Any]) -> Any:
+    """Returns a request's result, noted: an answer, a stream, or a raw response of either."""
+    raw, is_streamed = _raw_kind(kwargs), bool(kwargs.get("stream"))
+    if raw is None:
+        return watched(result, call) if is_streamed else _noted(call, result)
+    parsed = _parsed(result) if raw == "true" else None
+    if parsed is None:
+        return _read_later(call, result, is_streamed)
+    if is_streamed:
+        watched(parsed, call)  # the raw response gives this very stream to whoever parses it
+    else:
+        call.end(parsed)
+    return result
+
+
+def _read_later(call: ModelCall, result: Any, is_streamed: bool) -> Any:
+    try:
+        return watched_response(result, call, is_streamed=is_streamed)
+    except (AttributeError, TypeError):  # it takes no attributes: the program reads the bytes itself
+        call.end(None)
+        return result
+
+
+def _noted(call: ModelCall, result: Any) -> Any:
+    call.end(result)
+    return result
+
+
+def _parsed(result: Any) -> Any:
+    """Returns what a raw response holds; None where only the program may read it."""
+    parse = getattr(result, "parse", None)
+    if not callable(parse) or inspect.iscoroutinefunction(parse):
+        return None
+    try:
+        return parse()
+    except Exception:  # noqa: BLE001 - the program may never parse it: nothing that is wrong with it is raised here
+        return None
+
+
+def _raw_kind(kwargs: Mapping[str, Any]) -> str | None:
+    options = kwargs.get("options")
+    headers = options.get("headers") if isinstance(options, Mapping) else None
+    if not isinstance(headers, Mapping):
+        return None
+    return next((str(value) for name, value in headers.items() if str(name).lower() == _RAW_HEADER), None)
+
+
+def _begin(recorder: Recorder, dialect: Dialect, body: Any, content: bool) -> ModelCall | None:
+    try:
+        return ModelCall(recorder, dialect, body_of(body) or {}, content=content)
+    except Exception as error:  # noqa: BLE001 - the boundary between capture and the agent
+        recorder.note_failure(error)
+        return None
+
+
+class _Failing:
+    """Ends the call where the client raises, and lets the error go on."""
+
+    def __init__(self, call: ModelCall) -> None:
+        self._call = call
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self._call.fail(error)
+
+
+def _replace_methods(recorder: Recorder, client: Any, copied: Any, content: bool) -> bool:
+    """Replaces each known method on copies of what leads to it; returns whether there was one."""
+    parts: dict[str, Any] = {"": copied}
+    found = False
+    for path, end in METHODS.items():
+        *way, name = path.split(".")
+        method = _reach(client, [*way, name])
+        if not callable(method):
+            continue
+        if getattr(method, _MARK, False):
+            raise ConflictError(f"this {type(client).__name__} is wrapped already; its calls are recorded")
+        place = _copied_way(parts, client, way)
+        recording = _recording_method(recorder, method, DIALECTS[end], content)
+        setattr(recording, _MARK, True)
+        setattr(place, name, recording)
+        found = True
+    return found
+
+
+def _reach(client: Any, way: list[str]) -> Any:
+    for step in way:
+        client = getattr(client, step, None)
+        if client is None:
+            return None
+    return client
+
+
+def _copied_way(parts: dict[str, Any], client: Any, way: list[str]) -> Any:
+    """Returns the copy of what ``way`` leads to, on the copy of the client; each part is copied once."""
+    place = parts[""]
+    for depth in range(1, len(way) + 1):
+        key = ".".join(way[:depth])
+        if key not in parts:
+            parts[key] = copy.copy(_reach(client, way[:depth]))
+            setattr(place, way[depth - 1], parts[key])
+        place = parts[key]
+    return place
+
+
+def _recording_method(
+    recorder: Recorder, method: Callable[..., Any], dialect: Dialect, content: bool
+) -> Callable[..., Any]:
+    async def awaited(call: ModelCall, result: Any, is_streamed: bool) -> Any:
+        with _Failing(call):
+            result = await result
+        return watched(result, call) if is_streamed else _noted(call, result)
+
+    def send(*args: Any, **kwargs: Any) -> Any:
+        call = _begin(recorder, dialect, kwargs, content)
+        if call is None:
+            return method(*args, **kwargs)
+        is_streamed = bool(kwargs.get("stream"))
+        with _Failing(call):
+            result = method(*args, **kwargs)
+        if inspect.isawaitable(result):
+            return awaited(call, result, is_streamed)
+        return watched(result, call) if is_streamed else _noted(call, result)
+
+    return send

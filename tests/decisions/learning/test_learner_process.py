@@ -1,0 +1,237 @@
+"""learnloop.decisions.learning.learner_process: a real process, killed in every way, that leaves nothing half done."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from learnloop.core.clock import now
+from learnloop.core.records import Decision, DecisionMode, LearningUpdate, PolicySettings, PolicyVersion, Reward
+from learnloop.decisions.learning.learner_process import NICENESS, LearnerPlace, LearnerProcess, _imitated, _rewarded
+from learnloop.decisions.service.settings import DecisionSettings
+from learnloop.registry import Registry
+from learnloop.store import Store
+from learnloop.training.workers.child_processes import child_environment
+from tests.decisions.population import NAME, Population
+
+WAIT = 30.0
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float = WAIT) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not come to pass in time"
+        time.sleep(0.02)
+
+
+def is_running(process_id: int) -> bool:
+    try:
+        return Path(f"/proc/{process_id}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> LearnerPlace:
+    return LearnerPlace(
+        database=f"sqlite:///{tmp_path}/learnloop.db",
+        blobs=str(tmp_path / "blobs"),
+        versions=str(tmp_path / "policies"),
+        poll_seconds=0.05,
+    )
+
+
+@pytest.fixture
+def opened(place: LearnerPlace) -> Iterator[Store]:
+    with Store.open(place.database) as store:
+        yield store
+
+
+@pytest.fixture
+def learner(place: LearnerPlace) -> Iterator[LearnerProcess]:
+    process = LearnerProcess(place)
+    yield process
+    process.stop()
+    assert not process.is_alive
+
+
+def users_of(store: Store, place: LearnerPlace, number: int) -> Population:
+    users = Population(store, Registry(store, Path(place.versions)), DecisionSettings(), 0)
+    users.live(number)
+    return users
+
+
+def test_it_learns_beside_the_server(opened: Store, place: LearnerPlace, learner: LearnerProcess) -> None:
+    """At a lower priority and on one thread; what it learned is served by the alias alone."""
+    users = users_of(opened, place, 1_000)
+    learner.start()
+    learner.start()  # once is enough
+    wait_until(lambda: users.value() == 1.0)
+    wait_until(lambda: opened.count(LearningUpdate) == 1)
+    assert learner.process_id is not None
+    assert os.getpriority(os.PRIO_PROCESS, learner.process_id) == os.getpriority(os.PRIO_PROCESS, 0) + NICENESS
+    environment = Path(f"/proc/{learner.process_id}/environ").read_bytes()
+    assert b"OPENBLAS_NUM_THREADS=1" in environment
+    command = Path(f"/proc/{learner.process_id}/cmdline").read_bytes()
+    assert place.database.encode() not in command
+    wait_until(lambda: learner.news is not None and learner.news.state == "updated")
+    users.live(99)
+    time.sleep(0.3)
+    assert opened.count(LearningUpdate) == 1  # too little new
+    users.live(1)
+    wait_until(lambda: opened.count(LearningUpdate) == 2)
+    assert learner.num_starts == 1
+
+
+def test_it_is_started_again_when_it_was_killed(opened: Store, place: LearnerPlace, learner: LearnerProcess) -> None:
+    learner.start()
+    wait_until(lambda: learner.news is not None)
+    first = learner.process_id
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: learner.num_starts == 2 and learner.is_alive)
+    assert learner.process_id != first
+    users = users_of(opened, place, 1_000)
+    wait_until(lambda: users.value() == 1.0)
+
+
+def test_it_ends_with_its_parent(opened: Store, place: LearnerPlace) -> None:
+    """Also with one that is killed and can tell nobody."""
+    program = (
+        "import sys, time, msgspec; from learnloop.decisions.learning.learner_process import *; "
+        "p = LearnerProcess(msgspec.json.decode(sys.argv[1], type=LearnerPlace)); p.start()\n"
+        "while p.news is None: time.sleep(.02)\n"
+        "sys.stdout.write(f'{p.process_id}\\n'); sys.stdout.flush(); time.sleep(60)"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program, msgspec.json.encode(place).decode()],
+        stdout=subprocess.PIPE, env=child_environment(),
+    )  # fmt: skip
+    assert parent.stdout is not None
+    with parent.stdout:
+        child = int(parent.stdout.readline())
+    assert is_running(child)
+    parent.kill()
+    parent.wait()
+    wait_until(lambda: not is_running(child), 5.0)
+
+
+def test_it_waits_for_a_database_that_is_not_there(place: LearnerPlace, learner: LearnerProcess) -> None:
+    learner.start()
+    wait_until(lambda: learner.news is not None)
+    assert learner.news is not None
+    assert learner.news.state == "waiting"
+    assert "no database" in learner.news.what
+    assert not Path(place.database.removeprefix("sqlite:///")).exists()
+    with Store.open(place.database) as store:
+        users = users_of(store, place, 1_000)
+        wait_until(lambda: users.value() == 1.0)
+    assert learner.num_starts == 1
+
+
+@pytest.mark.slow
+def test_it_waits_for_a_database_that_is_locked(opened: Store, place: LearnerPlace, learner: LearnerProcess) -> None:
+    users = users_of(opened, place, 1_000)
+    with sqlite3.connect(place.database.removeprefix("sqlite:///")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        learner.start()
+        wait_until(lambda: learner.news is not None and learner.news.state == "waiting", 60.0)
+        assert learner.news is not None
+        assert "locked" in learner.news.what
+        other.rollback()
+    other.close()
+    wait_until(lambda: users.value() == 1.0)
+    assert learner.num_starts == 1
+
+
+def test_sigterm_ends_a_training(opened: Store, place: LearnerPlace, learner: LearnerProcess) -> None:
+    users_of(opened, place, 6_000)
+    learner.start()
+    wait_until(lambda: learner.news is not None)
+    time.sleep(1.0)  # in the midst of it
+    began = time.monotonic()
+    learner.stop(timeout_seconds=10.0)
+    assert time.monotonic() - began < 2.0
+    assert not learner.is_alive
+
+
+@pytest.mark.slow
+def test_a_killed_update_leaves_nothing_half_registered(opened: Store, place: LearnerPlace) -> None:
+    """Killed eight times, ever later; each version that can be seen is whole, and the update is made in the end."""
+    users = users_of(opened, place, 1_000)
+    for number in range(8):
+        process = LearnerProcess(place)
+        process.start()
+        wait_until(lambda process=process: process.news is not None)  # type: ignore[misc]
+        time.sleep(0.3 * number)
+        assert process.process_id is not None
+        os.kill(process.process_id, signal.SIGKILL)
+        process.stop()
+        for version in users.registry.versions(NAME):
+            users.registry.load(version)
+        for update in opened.iterate(LearningUpdate):
+            assert update.error is None
+            if update.policy_version_id is not None:
+                assert opened.find(PolicyVersion, update.policy_version_id) is not None
+        users.value()  # the champion, where there is one, can be loaded
+    last = LearnerProcess(place)
+    last.start()
+    wait_until(lambda: opened.count(LearningUpdate) >= 1)
+    last.stop()
+    assert users.value() == 1.0
+    assert len(users.registry.versions(NAME)) == 1  # the same log makes the same version
+
+
+def test_damaged_settings_of_one_policy_do_not_hold_up_the_others(
+    opened: Store, place: LearnerPlace, learner: LearnerProcess
+) -> None:
+    users = users_of(opened, place, 1_000)
+    decision = opened.select(Decision, limit=1)[0]
+    other = msgspec.structs.replace(decision, decision_id="other", policy="a")
+    reward = Reward(reward_id="other", episode_id=None, decision_id="other", name="r", value=1.0, created_at=now())
+    settings = PolicySettings(
+        policy_settings_id="x", agent_id="bot", policy="a", version=1, settings={"mode": "?"}, created_at=now()
+    )
+    opened.write([other, reward, settings])
+    learner.start()
+    wait_until(lambda: users.value() == 1.0)
+
+
+def test_news_are_found_on_each_back_end(store: Store, tmp_path: Path) -> None:
+    users = Population(store, Registry(store, tmp_path / "policies"), DecisionSettings(), 0)
+    assert store.read(lambda connection: _rewarded(connection, 0)) == (set(), None)
+    users.live(5)
+    assert store.read(lambda connection: _rewarded(connection, 0)) == ({("bot", "p")}, 5)
+    assert store.read(lambda connection: _rewarded(connection, 5)) == (set(), None)
+    assert store.read(lambda connection: _imitated(connection, 0)) == (set(), 5)
+    decision = store.select(Decision, limit=1)[0]
+    other = msgspec.structs.replace(decision, decision_id="x", policy="a", mode=DecisionMode.APPRENTICE)
+    store.write([other, msgspec.structs.replace(other, decision_id="y", policy="b", mode=None, episode_id="e")])
+    assert store.read(lambda connection: _imitated(connection, 5)) == ({("bot", "a")}, 7)
+    of_episode = Reward(reward_id="x", episode_id="e", name="r", value=1.0, created_at=now())
+    store.write([of_episode, msgspec.structs.replace(of_episode, reward_id="y", decision_id="x", episode_id=None)])
+    assert store.read(lambda connection: _rewarded(connection, 5)) == ({("bot", "a")}, 7)
+
+
+def test_it_is_tried_again_where_it_could_not_be_started(
+    opened: Store, place: LearnerPlace, learner: LearnerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spawn, failures = LearnerProcess._spawn, [OSError("no memory left")]
+
+    def spawn_later(self: LearnerProcess) -> subprocess.Popen[bytes]:
+        if failures:
+            raise failures.pop()
+        return spawn(self)
+
+    monkeypatch.setattr(LearnerProcess, "_spawn", spawn_later)
+    learner.start()
+    wait_until(lambda: learner.is_alive)

@@ -1,0 +1,288 @@
+"""learnloop.loop.traces.reading: pages by time, all rewards of an episode, files that are whole."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from learnloop.core.errors import NotFoundError, StoreError, UsageError
+from learnloop.core.records import Decision, Episode, EpisodeStatus, Record, Reward, Span, SpanStatus
+from learnloop.loop import Workspace, find_settings
+from learnloop.loop.rewards.labelling import label
+from learnloop.loop.traces.reading import (
+    EpisodeFilter,
+    export_to,
+    list_episodes,
+    resolve_episode,
+    show_episode,
+    show_steps,
+    span_tree,
+    token_usage,
+    trace_skeleton,
+)
+from learnloop.loop.workspace.whole_files import whole_file
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def workspace(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workspace]:
+    database = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
+    with Workspace(find_settings(tmp_path / "home", database), create=True) as opened:
+        yield opened
+
+
+def episode(key: str, minute: int, agent: str = "a") -> Episode:
+    started = START + timedelta(minutes=minute)
+    return Episode(
+        episode_id=key, trace_id=key, agent_id=agent, task_id=None, status=EpisodeStatus.RUNNING, started_at=started
+    )
+
+
+def pages(workspace: Workspace, limit: int, agent: str | None = None) -> list[list[str]]:
+    found, cursor = [], None
+    while True:
+        page = list_episodes(workspace, agent=agent, limit=limit, after=cursor)
+        found.append([row.episode.episode_id for row in page.rows])
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+def test_the_newest_come_first_whatever_their_ids_are(workspace: Workspace) -> None:
+    """Imported episodes have ids made of content, which say nothing about time; several may start at once."""
+    started = {"f": 3, "0": 2, "c": 2, "9": 2, "a": 1, "é x": 0}
+    workspace.store.write([episode(key, minute) for key, minute in started.items()])
+    workspace.store.write([episode("other", 9, agent="b")])
+    expected = sorted(started, key=lambda key: (started[key], key), reverse=True)
+    for limit in (1, 2, 3, 6):
+        found = pages(workspace, limit, agent="a")
+        assert [key for page in found for key in page] == expected
+        assert all(len(page) == limit for page in found[:-1])
+    assert pages(workspace, 50)[0][0] == "other"
+
+
+@pytest.mark.parametrize(
+    "cursor", ["", "?", "019b2f3c-0000-7000-8000-000000000000", "YWJj", "MTIz!", "OTk5OTk5OTk5OTk5OTk5OTk5IHg="]
+)
+def test_a_cursor_that_is_none_is_refused(tmp_path: Path, cursor: str) -> None:
+    with Workspace(find_settings(tmp_path / "home"), create=True) as workspace:
+        with pytest.raises(UsageError, match="is no cursor"):
+            list_episodes(workspace, after=cursor)
+        with pytest.raises(UsageError, match="limit is 0"):
+            list_episodes(workspace, limit=0)
+
+
+def reward(key: str, second: int, *, episode_id: str | None, decision_id: str | None = None) -> Reward:
+    moment = START + timedelta(seconds=second)
+    return Reward(reward_id=key, episode_id=episode_id, decision_id=decision_id, name="n", value=1.0, created_at=moment)
+
+
+def test_rewards_of_an_episodes_decisions_are_its_own(workspace: Workspace) -> None:
+    def decision(key: str, episode_id: str) -> Decision:
+        return Decision(
+            decision_id=key,
+            episode_id=episode_id,
+            agent_id="a",
+            policy="p",
+            algorithm=None,
+            context={},
+            actions=["l", "r"],
+            action="l",
+            propensity=0.5,
+            created_at=START,
+        )
+
+    records: list[Record] = [episode("e", 0), episode("other", 0), decision("d", "e"), decision("d2", "other")]
+    records += [
+        reward("r3", 1, episode_id=None, decision_id="d"),
+        reward("r2", 2, episode_id="e", decision_id="d"),
+        reward("r1", 3, episode_id="e"),
+        reward("r0", 0, episode_id=None, decision_id="d2"),
+    ]
+    workspace.store.write(records)
+    assert [each.reward_id for each in show_episode(workspace, "e").rewards] == ["r3", "r2", "r1"]
+    assert [each.reward_id for each in show_episode(workspace, "other").rewards] == ["r0"]
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Iterator[Workspace]:
+    with Workspace(find_settings(tmp_path / "home"), create=True) as opened:
+        opened.store.write([episode("e", 0)])
+        yield opened
+
+
+def test_a_link_is_followed_and_stays(filled: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    for content in (None, "old"):
+        target, link = tmp_path / "real" / f"{content}.jsonl", tmp_path / f"{content}.link"
+        if content:
+            target.write_text(content)
+            target.chmod(0o640)
+        link.symlink_to(target)
+        assert export_to(filled, link) == 2
+        assert link.is_symlink()
+        assert len(target.read_text().splitlines()) == 3
+    assert stat.S_IMODE((tmp_path / "real" / "old.jsonl").stat().st_mode) == 0o640
+    assert {path.name for path in (tmp_path / "real").iterdir()} == {"None.jsonl", "old.jsonl"}
+
+
+def test_a_pipe_is_written_to_and_stays(filled: Workspace, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "link").symlink_to(pipe)
+    for name in ("pipe", "link"):
+        read: list[bytes] = []
+        reader = threading.Thread(target=lambda into=read: into.append(pipe.read_bytes()))  # type: ignore[misc]
+        reader.start()
+        assert export_to(filled, tmp_path / name) == 2
+        reader.join(10)
+        assert len(read[0].splitlines()) == 3
+        assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_what_cannot_be_written_is_said(filled: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for place in (tmp_path / "nowhere" / "x", tmp_path / "home", tmp_path / "loop" / "x"):
+        with pytest.raises(StoreError, match="cannot be written"):
+            export_to(filled, place)
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "x"
+    target.write_text("old")
+    with pytest.raises(ValueError), whole_file(target) as stream:
+        stream.write(b"half")
+        raise ValueError
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("x", "old")]
+
+
+# ---------------------------------------------------------------------- narrowed lists
+
+
+def listed(workspace: Workspace, limit: int = 2, **narrowed: Any) -> list[str]:
+    """Returns the ids of all pages."""
+    found: list[str] = []
+    cursor = None
+    while True:
+        page = list_episodes(workspace, narrowed=EpisodeFilter(**narrowed), limit=limit, after=cursor)
+        found += [row.episode.episode_id for row in page.rows]
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+def part(key: str, episode_id: str, value: float | None, name: str = "n", **fields: Any) -> Reward:
+    return Reward(reward_id=key, episode_id=episode_id, name=name, value=value, created_at=START, **fields)
+
+
+def test_a_list_is_narrowed_by_time_source_and_reward(workspace: Workspace) -> None:
+    """An unknown reward is neither small nor large; the last known part of each name counts, a span's never does."""
+    store = workspace.store
+    store.write([episode(key, minute) for minute, key in enumerate("abcdef")])
+    store.write([msgspec.structs.replace(episode("imported", 9), source="tau-bench")])
+    store.write([part("z", "a", 0.25)])
+    store.write([part("a", "a", 0.75), part("b", "a", None), part("m", "a", 9.0, "metric", weight=0.0)])
+    store.write([part("c", "b", 0.5), part("d", "b", -0.25, "cost", weight=2.0)])
+    store.write([part("e", "c", None), part("f", "d", 5.0, span_id="s"), part("g", "e", 5.0, decision_id="x")])
+    rows = list_episodes(workspace).rows
+    assert {row.episode.episode_id: row.reward for row in rows if row.reward is not None} == {"a": 0.75, "b": 0.0}
+    assert listed(workspace, reward_above=-1.0) == ["b", "a"]
+    assert listed(workspace, reward_below=0.5) == ["b"]
+    assert listed(workspace, reward_below=0.75) == ["b"]
+    assert listed(workspace, reward_above=0.0, reward_below=1.0) == ["a"]
+    assert listed(workspace, source="tau-bench") == ["imported"]
+    assert listed(workspace, source="loop", since=START + timedelta(minutes=4)) == ["f", "e"]
+    assert listed(workspace, since=START + timedelta(minutes=1), until=START + timedelta(minutes=3)) == ["c", "b"]
+
+
+def work(key: str, episode_id: str, text: str, parent: str | None = None, **fields: Any) -> Span:
+    given = {"operation": "chat", "name": "m", "status": SpanStatus.OK, "attributes": {"input": text}, **fields}
+    times = {"started_at": START, "ended_at": START + timedelta(milliseconds=5)}
+    return Span(span_id=key, trace_id=episode_id, episode_id=episode_id, parent_id=parent, **{**times, **given})
+
+
+def test_a_search_is_paged_by_time_and_narrowed(workspace: Workspace) -> None:
+    workspace.store.write([episode(f"e{minute}", minute, agent="ab"[minute % 2]) for minute in range(9)])
+    texts = [work(f"s{n}", f"e{n}", f"refund of order {n}" if n % 3 else "nothing") for n in range(9)]
+    workspace.store.write([*texts, work("lost", "no such episode", "refund")])
+    for limit in (1, 2, 5, 9):
+        assert listed(workspace, limit, search="refund ord*") == ["e8", "e7", "e5", "e4", "e2", "e1"]
+    assert listed(workspace, search='"order 5"') == ["e5"]
+    assert listed(workspace, search="refund", since=START + timedelta(minutes=5)) == ["e8", "e7", "e5"]
+    page = list_episodes(workspace, agent="a", narrowed=EpisodeFilter(search="refund"), limit=1)
+    snippet = page.rows[0].snippet
+    assert snippet is not None
+    assert (snippet.span_id, snippet.text, snippet.marks) == ("s8", "refund of order 8", [(0, 6)])
+    assert listed(workspace, search="???") == []
+    assert listed(workspace, search="") == []
+    assert list_episodes(workspace).rows[0].snippet is None
+
+
+def test_an_id_may_be_shortened_while_it_is_one(workspace: Workspace) -> None:
+    workspace.store.write([episode(key, 0) for key in ("abc1", "abc2", "abd", "ab", "é")])
+    assert resolve_episode(workspace, "abd") == resolve_episode(workspace, "abd"[:3]) == "abd"
+    assert resolve_episode(workspace, "ab") == "ab"
+    assert resolve_episode(workspace, "é") == "é"
+    with pytest.raises(UsageError, match=r"'abc1', 'abc2'.*give more"):
+        resolve_episode(workspace, "abc")
+    for unknown in ("", "x", "abc12", "%", "ab_", "\0"):
+        with pytest.raises(NotFoundError):
+            resolve_episode(workspace, unknown)
+
+
+def test_a_skeleton_is_a_trace_without_what_was_said(workspace: Workspace) -> None:
+    later = {"started_at": START + timedelta(seconds=1), "ended_at": START + timedelta(seconds=3)}
+    usage = {"usage": {"input_tokens": 7, "output_tokens": 2}}
+    workspace.store.write([episode("e", 0), work("root", "e", "x", operation="invoke_agent")])
+    workspace.store.write([work("late", "e", "x", "root", **later, attributes=usage)])
+    workspace.store.write(
+        [work("tool", "e", "x", "root", operation="execute_tool", status=SpanStatus.ERROR, error="no")]
+    )
+    spans = trace_skeleton(workspace, "e")
+    assert [(span.span_id, span.status.value, span.error) for span in spans] == [
+        ("root", "ok", None),
+        ("tool", "error", "no"),
+        ("late", "ok", None),
+    ]
+    assert [(depth, span.span_id) for depth, span in span_tree(spans)] == [(0, "root"), (1, "tool"), (1, "late")]
+    assert (spans[2].started_at, spans[2].ended_at) == (later["started_at"], later["ended_at"])
+    assert token_usage(workspace, "e") == {"late": usage["usage"]}
+    assert [step.span_id for step in show_steps(workspace, "e")] == ["late"]
+    for read in (trace_skeleton, show_steps):
+        with pytest.raises(NotFoundError):
+            read(workspace, "x")
+
+
+def test_a_label_is_a_part_of_the_reward_and_the_last_one_counts(workspace: Workspace) -> None:
+    workspace.store.write([episode("e1", 0), work("s", "e1", "x"), work("other", "e2", "x")])
+    first = label(workspace, "e1", "bad", note="wrong order")
+    assert (first.name, first.value, first.source, first.reason, first.span_id) == (
+        "label",
+        0.0,
+        "label",
+        "wrong order",
+        None,
+    )
+    label(workspace, "e", "GOOD")
+    assert list_episodes(workspace).rows[0].reward == 1.0
+    label(workspace, "e", "0.25")
+    label(workspace, "e", 0.5, name="style")
+    label(workspace, "e", "good", span="s")
+    assert list_episodes(workspace).rows[0].reward == 0.75
+    for value in ("fine", "", "2", "-0.1", "nan", "inf"):
+        with pytest.raises(UsageError, match="good, bad or a number from 0 to 1"):
+            label(workspace, "e", value)
+    for wrong in ("nothing", "other"):
+        with pytest.raises(NotFoundError, match="has no span"):
+            label(workspace, "e", "good", span=wrong)
+    with pytest.raises(UsageError, match="a reward"):
+        label(workspace, "e", "good", name="")
