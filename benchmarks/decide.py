@@ -16,11 +16,11 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.peers import PeerError, peer_python, run_peer
 from benchmarks.report import Goal, Options, Row, make_row
 from learnloop.algorithms import ContextualBandit, build_config, draw
+from learnloop.core.arrays import F64
 from learnloop.loop import Loop
 from learnloop.nn import ContextEncoder, ContextSchema
 from learnloop.testing.problems import ACTIONS, JobContext, RoutingProblem, expected_rewards
@@ -44,9 +44,9 @@ class Recording(NamedTuple):
 
     seed: int
     contexts: list[JobContext]
-    rewards: NDArray[np.float64]
+    rewards: F64
     """What each arm would earn, shape ``(num_decisions, num_actions)``."""
-    means: NDArray[np.float64]
+    means: F64
 
 
 class Played(NamedTuple):

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+from learnloop.core.arrays import F64
 
 _END = b"\r\n\r\n"
 _LENGTH = b"content-length:"
@@ -24,7 +25,7 @@ class Load(NamedTuple):
 
     num_answers: int
     seconds: float
-    latencies: NDArray[np.float64]
+    latencies: F64
     """Seconds from the moment a request was due to its answer, shape ``(num_answers,)``."""
 
     @property

@@ -12,7 +12,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.rl_peers.measuring import Watch, answer
 from benchmarks.rl_peers.prompts import Prompts
@@ -21,6 +20,7 @@ from learnloop.algorithms.base.algorithm import Algorithm
 from learnloop.algorithms.building import build_algorithm, configure
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.algorithms.replay.prioritised import Entries, PrioritisedReplay
+from learnloop.core.arrays import F32
 from learnloop.core.spaces import Box, Discrete, Spaces
 from learnloop.envs import EnvStream, make_stream
 from learnloop.training.options import make_options
@@ -34,8 +34,6 @@ SHAPES: dict[str, tuple[int, tuple[int, ...], int]] = {
 NUM_ENTRIES = 100_000
 NUM_SAMPLED = 256
 MEGABYTE = 1_000_000
-
-Floats = NDArray[np.float32]
 
 
 def measure(task: dict[str, Any]) -> dict[str, Any]:
@@ -72,7 +70,7 @@ class Greedy:
         self._policy = algorithm.policy()
         self._num_updates = algorithm.num_updates
 
-    def __call__(self, observations: Floats) -> Any:
+    def __call__(self, observations: F32) -> Any:
         """Returns its actions, shape ``(batch,)``."""
         if self._num_updates != self._algorithm.num_updates:
             self._policy, self._num_updates = self._algorithm.policy(), self._algorithm.num_updates
@@ -130,7 +128,7 @@ def bare_products(batch: int, shape: tuple[int, tuple[int, ...], int]) -> Callab
     """Returns what does the matrix products of one gradient step, and nothing else, of a policy and a value network."""
     rng = np.random.default_rng(0)
     num_inputs, hidden, num_actions = shape
-    products: list[tuple[Floats, Floats, Floats]] = []
+    products: list[tuple[F32, F32, F32]] = []
     for num_outputs in (num_actions, 1):
         sizes = (num_inputs, *hidden, num_outputs)
         for index, (inner, outer) in enumerate(pairwise(sizes)):

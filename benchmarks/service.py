@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.http_load import Load, closed_loop, open_loop, post
 from benchmarks.peers import ROOT, PeerError, peer_python
 from benchmarks.report import Goal, Options, Row, make_row
 from benchmarks.rl_settings import THREADS
+from learnloop.core.arrays import F32
 
 TORCH = ("stable-baselines3==2.9.2", "torch==2.13.0", "gymnasium==1.4.0", "numpy==2.4.6")
 """The environment that the benchmark of training has for SB3; torch and numpy are what is used of it."""
@@ -55,7 +55,7 @@ def run(options: Options) -> list[Row]:
 # Requests ----------------------------------------------------------------------------------------------------------
 
 
-def embeddings() -> list[NDArray[np.float32]]:
+def embeddings() -> list[F32]:
     rng = np.random.default_rng(0)
     return [rng.normal(size=SIZE).astype(np.float32) for _ in range(NUM_BODIES)]
 

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32, F64, Bools
+
 NUM_EPISODES = 20
 """Episodes of one evaluation."""
 MAX_STEPS = 500
@@ -26,7 +28,7 @@ IN_A_ROW = 3
 """So many evaluations one after the other must be at the threshold; the first of them counts."""
 EVALUATION_SEED = 20_240
 
-Act = Callable[[NDArray[np.float32]], Any]
+Act = Callable[[F32], Any]
 """Returns the greedy action of each observation, shape ``(batch,)``."""
 
 
@@ -123,7 +125,7 @@ def evaluate(act: Act, num_episodes: int = NUM_EPISODES) -> float:
     return total / num_episodes
 
 
-def advance(states: NDArray[np.float64], actions: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def advance(states: F64, actions: NDArray[Any]) -> tuple[F64, Bools]:
     """Returns the next states of CartPole-v1, shape ``(batch, 4)``, and which have failed, shape ``(batch,)``.
 
     Source: gymnasium 1.4.0, ``envs/classic_control/cartpole.py``, method ``step``; to the bit.

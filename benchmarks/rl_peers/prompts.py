@@ -6,7 +6,8 @@ from typing import Any, SupportsFloat
 
 import gymnasium
 import numpy as np
-from numpy.typing import NDArray
+
+from learnloop.core.arrays import F32
 
 SIZE = 1536
 NUM_ACTIONS = 5
@@ -14,7 +15,7 @@ NUM_STEPS = 5
 NUM_PROMPTS = 1024
 
 
-class Prompts(gymnasium.Env[NDArray[np.float32], int]):
+class Prompts(gymnasium.Env[F32, int]):
     """A random linear map says which mutation is right; 1 for it, 0 for others. Steps cost next to nothing."""
 
     def __init__(self) -> None:
@@ -26,21 +27,19 @@ class Prompts(gymnasium.Env[NDArray[np.float32], int]):
         self._current = 0
         self._step = 0
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[F32, dict[str, Any]]:
         """Begins with a random prompt."""
         super().reset(seed=seed)
         self._step = 0
         return self._draw(), {}
 
-    def step(self, action: int) -> tuple[NDArray[np.float32], SupportsFloat, bool, bool, dict[str, Any]]:
+    def step(self, action: int) -> tuple[F32, SupportsFloat, bool, bool, dict[str, Any]]:
         """Rewards the mutation and goes on with another prompt."""
         reward = float(action == self._best[self._current])
         self._step += 1
         return self._draw(), reward, self._step == NUM_STEPS, False, {}
 
-    def _draw(self) -> NDArray[np.float32]:
+    def _draw(self) -> F32:
         self._current = int(self.np_random.integers(NUM_PROMPTS))
-        prompt: NDArray[np.float32] = self._prompts[self._current]
+        prompt: F32 = self._prompts[self._current]
         return prompt

@@ -19,7 +19,8 @@ from typing import Any
 import msgspec
 import numpy as np
 import uvicorn
-from numpy.typing import NDArray
+
+from learnloop.core.arrays import F32
 
 MUTATIONS = ["try-catch-style", "context-reduction", "expansion", "constraint-addition", "task-decomposition"]
 _rng = np.random.default_rng(0)
@@ -31,7 +32,7 @@ Send = Callable[[Any], Awaitable[None]]
 Written = tuple[int, float, bytes]
 
 
-def _tower(num_outputs: int) -> list[NDArray[np.float32]]:
+def _tower(num_outputs: int) -> list[F32]:
     shapes = [*itertools.pairwise(_SIZES), (_SIZES[-1], num_outputs)]
     return [_rng.normal(size=shape).astype(np.float32) / np.float32(np.sqrt(shape[0])) for shape in shapes]
 
@@ -99,7 +100,7 @@ _encoder = msgspec.json.Encoder()
 _log = Log(sys.argv[1]) if len(sys.argv) > 1 else None
 
 
-def _outputs(state: NDArray[np.float32], tower: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+def _outputs(state: F32, tower: list[F32]) -> F32:
     for weights in tower[:-1]:
         state = np.maximum(state @ weights, 0)
     return state @ tower[-1]

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F64
 from learnloop.core.protocols import Policy, Question, Sample
 
-Floats = NDArray[np.float64]
 
-
-def changing_items(num_samples: int, seed: int, first: int = 0) -> tuple[list[Sample], Floats]:
+def changing_items(num_samples: int, seed: int, first: int = 0) -> tuple[list[Sample], F64]:
     """The best item depends on user x item features; items are replaced every 20 decisions. Uniformly logged."""
     rng = np.random.default_rng(seed)
     taste = np.random.default_rng(99).normal(size=(4, 4)) / 2
@@ -31,7 +29,7 @@ def changing_items(num_samples: int, seed: int, first: int = 0) -> tuple[list[Sa
     return samples, means
 
 
-def vectors(num_samples: int, seed: int) -> tuple[list[Sample], Floats]:
+def vectors(num_samples: int, seed: int) -> tuple[list[Sample], F64]:
     """The reward of each of 3 actions is linear in a vector of 64 numbers."""
     rng = np.random.default_rng(seed)
     weights = np.random.default_rng(5).normal(size=(3, 64)) / 8
@@ -50,7 +48,7 @@ def sample(
     context: Question,
     actions: list[str],
     chosen: int,
-    means: Floats,
+    means: F64,
     propensity: float,
     rng: np.random.Generator,
 ) -> Sample:
@@ -59,7 +57,7 @@ def sample(
     return Sample(f"unit-{row}", context, actions, None, actions[chosen], propensity, reward)
 
 
-def share_of_optimum(policy: Policy, samples: Sequence[Sample], means: Floats) -> float:
+def share_of_optimum(policy: Policy, samples: Sequence[Sample], means: F64) -> float:
     """1: chooses the best each time; 0: as good as uniform."""
     earned = np.mean([policy.probabilities(s.context, s.actions) @ m for s, m in zip(samples, means, strict=True)])
     return float((earned - means.mean()) / (means.max(axis=1).mean() - means.mean()))

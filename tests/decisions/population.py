@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms import load_policy
 from learnloop.algorithms.bandits.exploration import explore
+from learnloop.core.arrays import F64
 from learnloop.core.clock import now
 from learnloop.core.records import Agent, Decision, DecisionMode, Record, Reward
 from learnloop.decisions.learning.learner import Learner
@@ -94,7 +94,7 @@ class Population:
             earned += float(greedy[likes] * self.high + greedy[1 - likes] * self.low) / len(SEGMENTS)
         return earned / self.high
 
-    def _distribution(self, segment: str) -> NDArray[np.float64]:
+    def _distribution(self, segment: str) -> F64:
         champion = self.registry.aliases(NAME).get("champion")
         scores, num_updates = np.zeros(2), 0
         if champion is None:

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from learnloop.core.arrays import F32
 from learnloop.core.errors import CorruptError, StoreReadOnlyError, UnreachableError, UsageError
 from learnloop.models import CachedEmbedder, EmbedderConfig, LocalEmbedder, VectorCache, make_embedder, vector_cache
-from learnloop.models.vectors import Vectors, text_hash
+from learnloop.models.vectors import text_hash
 from tests.loopback import LoopbackServer
 
 
@@ -30,7 +31,7 @@ class Counting:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def embed(self, texts: Sequence[str]) -> Vectors:
+    def embed(self, texts: Sequence[str]) -> F32:
         self.asked += texts
         return np.array([[len(text) + 1.0, 1.0, 2.0, -3.0] for text in texts], dtype=np.float32)
 

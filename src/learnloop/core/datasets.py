@@ -12,8 +12,9 @@ from learnloop.core.spaces import Spaces
 from learnloop.core.stepping import Actions, Masks
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
+
+    from learnloop.core.arrays import F32, F64, I64, Bools
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,13 @@ class Dataset:
     """
 
     spaces: Spaces
-    observations: NDArray[np.float32]
+    observations: F32
     actions: Actions
-    rewards: NDArray[np.float64]
-    next_observations: NDArray[np.float32]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    episodes: NDArray[np.int64]
+    rewards: F64
+    next_observations: F32
+    terminated: Bools
+    truncated: Bools
+    episodes: I64
     goals: Sequence[str]
     masks: Masks | None = None
     next_masks: Masks | None = None

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
-    Vectors = NDArray[np.float32]
+    from learnloop.core.arrays import F32, F64
+
+    Floats = F64
+    Vectors = F32
 
 ContextValue = float | int | bool | str
 Context = Mapping[str, ContextValue]
@@ -33,13 +34,13 @@ class Question(dict[str, Any]):
     __slots__ = ("action_features", "vector")
 
     action_features: Sequence[Mapping[str, Any]] | None
-    vector: NDArray[np.float32] | None
+    vector: F32 | None
 
     def __init__(
         self,
         context: Mapping[str, Any],
         action_features: Sequence[Mapping[str, Any]] | None = None,
-        vector: NDArray[np.float32] | None = None,
+        vector: F32 | None = None,
     ) -> None:
         super().__init__(context)
         self.action_features = action_features

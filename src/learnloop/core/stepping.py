@@ -5,39 +5,40 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
+
+    from learnloop.core.arrays import F32, F64, Bools
 
 Actions: TypeAlias = "NDArray[Any]"
 """int64 of shape ``(num_lanes,)`` for Discrete (counted from 0), int64 ``(num_lanes, choices)`` for MultiDiscrete,
 float32 ``(num_lanes, size)`` for Box, in the units of the space."""
-Masks: TypeAlias = "NDArray[np.bool_]"
+Masks: TypeAlias = "Bools"
 """Shape ``(num_lanes, num_choices)``; True: allowed."""
 
 
 class LaneStep(NamedTuple):
     """What came of one action in each lane (a lane is one environment of several that run side by side)."""
 
-    observations: NDArray[np.float32]
+    observations: F32
     """What the next action is chosen on, encoded, shape ``(num_lanes, size)``: after an end the first observation of
     the next episode."""
-    final_observations: NDArray[np.float32]
+    final_observations: F32
     """What the action led to, shape ``(num_lanes, size)``: after an end the last observation of the ended episode, else
     equal to ``observations`` (and then it may be the same array)."""
-    rewards: NDArray[np.float64]
+    rewards: F64
     """Shape ``(num_lanes,)``."""
-    terminated: NDArray[np.bool_]
+    terminated: Bools
     """The episode ended in the task itself: nothing comes after, its value is 0."""
-    truncated: NDArray[np.bool_]
+    truncated: Bools
     """The episode was cut from outside: what would have come is worth the value of ``final_observations``.
     Where ``terminated`` is True too, ``terminated`` counts."""
-    valid: NDArray[np.bool_] | None
+    valid: Bools | None
     """False where the lane only reset itself and ignored the action (gymnasium's autoreset mode ``NEXT_STEP``):
     nothing may be learned from it. None: all are valid."""
     masks: Masks | None
     """Which choices are allowed in ``observations``; None: all."""
     final_masks: Masks | None
     """Which choices are allowed in ``final_observations``; None: all."""
-    resetting: NDArray[np.bool_] | None = None
+    resetting: Bools | None = None
     """True where the episode ended and the lane will only reset itself in the next step: ``observations`` are then the
     last ones of that episode, and nothing is chosen on them. None: nowhere."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import Bools
 from learnloop.core.errors import UsageError
 from learnloop.core.seeding import generator
 from learnloop.core.spaces import Spaces
@@ -63,7 +63,7 @@ def try_out(made: MadeEnv, label: str, spaces: Spaces, seed: int) -> list[str]:
             "self.np_random after super().reset(seed=seed)"
         )
     rng = generator(seed, "check")
-    masks: NDArray[np.bool_] = block.masks
+    masks: Bools = block.masks
     for _ in range(NUM_TRIAL_STEPS):
         ended = lane.advance(block, random_actions(spaces.action, masks if lane.has_masks else None, 1, rng))
         if ended:

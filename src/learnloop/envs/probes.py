@@ -16,11 +16,9 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32, Bools
 from learnloop.envs.checking import check_whole
-
-Observation = NDArray[np.float32]
 
 TARGET = 0.5
 """The best continuous action; where the observation matters, times the observation."""
@@ -38,7 +36,7 @@ IDENTITY_STEPS = 100
 IDENTITY_TOLERANCE = 0.05
 
 
-class _Probe(gymnasium.Env[Observation, Any]):
+class _Probe(gymnasium.Env[F32, Any]):
     """One observed number, or more, and ``num_actions`` actions or a continuous one."""
 
     num_actions = 1
@@ -54,15 +52,13 @@ class _Probe(gymnasium.Env[Observation, Any]):
         self._continuous = continuous
         self._shown = 0.0
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[F32, dict[str, Any]]:
         """Begins an episode."""
         super().reset(seed=seed)
         self._shown = self.first()
         return _vector(self._shown), {}
 
-    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[F32, float, bool, bool, dict[str, Any]]:
         """Ends the episode with ``reward``: most probes last one step."""
         return _vector(self._shown), self.reward(action), True, False, {}
 
@@ -104,7 +100,7 @@ class ObservedReward(_Probe):
 class DelayedReward(_Probe):
     """P3: two steps, showing 0 and then 1, reward 1 at the end: V(0) = gamma, V(1) = 1. Catches a wrong discount."""
 
-    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[F32, float, bool, bool, dict[str, Any]]:
         """Goes on, or ends and pays 1."""
         is_second = self._shown == 1.0
         self._shown = 1.0
@@ -150,14 +146,12 @@ class DelayedAction(_Probe):
         self._revealing = revealing
         self._first_action: Any = None
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[F32, dict[str, Any]]:
         """Begins an episode."""
         self._first_action = None
         return super().reset(seed=seed, options=options)
 
-    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[F32, float, bool, bool, dict[str, Any]]:
         """Goes on, or ends and pays for the first action."""
         if self._first_action is None:
             self._first_action = np.array(action)
@@ -177,14 +171,12 @@ class EndlessReward(_Probe):
         super().__init__(continuous)
         self._num_steps = 0
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[F32, dict[str, Any]]:
         """Begins an episode."""
         self._num_steps = 0
         return super().reset(seed=seed, options=options)
 
-    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[F32, float, bool, bool, dict[str, Any]]:
         """Pays 1."""
         self._num_steps += 1
         return _vector(0.0), 1.0, False, self._num_steps >= CUT_STEPS, {}
@@ -219,18 +211,16 @@ class NoisyObservation(ContextualReward):
 
     num_numbers = 1 + NOISE_SIZE
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[F32, dict[str, Any]]:
         """Begins an episode."""
         super().reset(seed=seed)
         return self._observe(), {}
 
-    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[F32, float, bool, bool, dict[str, Any]]:
         """Ends the episode."""
         return self._observe(), self.reward(action), True, False, {}
 
-    def _observe(self) -> Observation:
+    def _observe(self) -> F32:
         noise = self.np_random.uniform(-1.0, 1.0, NOISE_SIZE)
         return np.concatenate([[self._shown], noise]).astype(np.float32)
 
@@ -244,14 +234,12 @@ class MaskedReward(_Probe):
 
     num_actions = 3
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[F32, dict[str, Any]]:
         """Begins an episode."""
         observation, _ = super().reset(seed=seed)
         return observation, {"action_mask": legal_actions(self._shown), "illegal": False}
 
-    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[F32, float, bool, bool, dict[str, Any]]:
         """Ends the episode."""
         mask = legal_actions(self._shown)
         info = {"action_mask": mask, "illegal": not mask[int(action)]}
@@ -266,7 +254,7 @@ class MaskedReward(_Probe):
         return MASKED_REWARDS[int(action)]
 
 
-def legal_actions(shown: float) -> NDArray[np.bool_]:
+def legal_actions(shown: float) -> Bools:
     """Returns which actions are legal where MaskedReward shows ``shown``, shape ``(3,)``."""
     return np.array([True, True, shown > 0])
 
@@ -285,9 +273,7 @@ class ChangingReward(_Probe):
         self._flip_steps = flip_steps
         self._age = 0
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[F32, dict[str, Any]]:
         """Begins an episode, and with a seed a life."""
         if seed is not None:
             self._age = 0
@@ -357,7 +343,7 @@ class Identity(gymnasium.Env[Any, Any]):
         return int(self.np_random.integers(IDENTITY_VALUES))
 
 
-def _vector(number: float) -> Observation:
+def _vector(number: float) -> F32:
     return np.array([number], dtype=np.float32)
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32
 from learnloop.core.seeding import generator
 from learnloop.envs.checking import check_number, check_whole, refuse_step
 
@@ -26,10 +26,8 @@ MAX_DEFICIT = 2
 _LABEL = "prompt-mutation"
 _NUM_PARTS = MAX_DEFICIT * len(MUTATIONS)
 
-Floats = NDArray[np.float32]
 
-
-class PromptMutationSimulator(gymnasium.Env[Floats, int]):
+class PromptMutationSimulator(gymnasium.Env[F32, int]):
     """The simulated mutation of prompts. It ends when nothing is missing and is cut after ``max_steps``.
 
     The most that an episode can earn is 1 less the quality that it begins with (``optimum``): any mutation whose
@@ -71,8 +69,8 @@ class PromptMutationSimulator(gymnasium.Env[Floats, int]):
         self._subject_weight = subject_weight
         rng = generator(world_seed, "prompt-mutation", "world")
         directions = np.linalg.qr(rng.standard_normal((size, len(MUTATIONS) + 1)))[0].T
-        self._directions: Floats = np.ascontiguousarray(directions, dtype=np.float32)
-        self._subject: Floats = np.zeros(size, dtype=np.float32)
+        self._directions: F32 = np.ascontiguousarray(directions, dtype=np.float32)
+        self._subject: F32 = np.zeros(size, dtype=np.float32)
         self._deficits = [0] * len(MUTATIONS)
         self._num_steps = 0
         self._is_running = False
@@ -92,7 +90,7 @@ class PromptMutationSimulator(gymnasium.Env[Floats, int]):
         """Returns the most that can still be earned in the episode, if there are steps enough."""
         return 1.0 - self.quality
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Floats, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[F32, dict[str, Any]]:
         """Begins with another prompt, which lacks at least one part."""
         super().reset(seed=seed)
         deficits = self.np_random.integers(MAX_DEFICIT + 1, size=len(MUTATIONS))
@@ -106,7 +104,7 @@ class PromptMutationSimulator(gymnasium.Env[Floats, int]):
         self._said = "nothing yet"
         return self._observe(), self._info()
 
-    def step(self, action: int) -> tuple[Floats, float, bool, bool, dict[str, Any]]:
+    def step(self, action: int) -> tuple[F32, float, bool, bool, dict[str, Any]]:
         """Mutates the prompt."""
         if not self._is_running:
             raise refuse_step(_LABEL)
@@ -133,9 +131,9 @@ class PromptMutationSimulator(gymnasium.Env[Floats, int]):
         other = (action + 1) % len(MUTATIONS)
         self._deficits[other] = min(MAX_DEFICIT, self._deficits[other] + 1)
 
-    def _observe(self) -> Floats:
+    def _observe(self) -> F32:
         weights = np.array([1.0, *(each / MAX_DEFICIT for each in self._deficits)], dtype=np.float32)
-        shown: Floats = weights @ self._directions + self._subject
+        shown: F32 = weights @ self._directions + self._subject
         shown /= np.sqrt(shown @ shown)
         return np.clip(shown, -1.0, 1.0, out=shown)  # rounding
 

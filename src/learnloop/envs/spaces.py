@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop.core.arrays import Bools
 from learnloop.core.errors import ActionError, UsageError
 from learnloop.core.spaces import (
     ActionSpace,
@@ -152,7 +153,7 @@ def check_num_actions(actions: Actions, num_lanes: int) -> None:
         raise ActionError(f"{len(actions)} actions were given for {num_lanes} lanes; one for each is needed")
 
 
-def random_actions(space: ActionSpace, masks: NDArray[np.bool_] | None, num: int, rng: np.random.Generator) -> Actions:
+def random_actions(space: ActionSpace, masks: Bools | None, num: int, rng: np.random.Generator) -> Actions:
     """Returns uniform actions, allowed by ``masks`` of shape ``(num, num_choices)``; within 1 where unbounded."""
     if isinstance(space, Box):
         low = np.array([-1.0 if each is None else each for each in space.low])

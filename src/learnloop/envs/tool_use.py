@@ -14,8 +14,8 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32, F64, I64
 from learnloop.core.errors import UsageError
 from learnloop.core.seeding import generator
 from learnloop.envs.checking import check_number, check_whole, refuse_step
@@ -31,8 +31,7 @@ STEPS_PER_CALL = 4
 
 _LABEL = "tool-use"
 
-Floats = NDArray[np.float64]
-Weigh = Callable[[Floats, Floats], Floats]
+Weigh = Callable[[F64, F64], F64]
 """The worth of states, shape ``(intents, results)``, from the rewards and the values of their actions, each of shape
 ``(intents, results, actions)``."""
 
@@ -88,10 +87,10 @@ class ToolWorld:
         check_number(_LABEL, "failure_rate", failure_rate, 0.0, 0.45)
         check_number(_LABEL, "guess_reward", guess_reward, 0.0, COMPLETE_REWARD)
         rng = generator(seed, "tool-use", "world")
-        self.chains: NDArray[np.int64] = np.stack([rng.permutation(num_tools)[:length] for _ in range(num_intents)])
-        self.costs: Floats = cost * rng.uniform(0.5, 1.5, num_tools)
-        self.failure_rates: Floats = 2 * failure_rate * rng.random(num_tools)
-        self.answers: Floats = guess_reward + (COMPLETE_REWARD - guess_reward) * np.arange(length + 1) / length
+        self.chains: I64 = np.stack([rng.permutation(num_tools)[:length] for _ in range(num_intents)])
+        self.costs: F64 = cost * rng.uniform(0.5, 1.5, num_tools)
+        self.failure_rates: F64 = 2 * failure_rate * rng.random(num_tools)
+        self.answers: F64 = guess_reward + (COMPLETE_REWARD - guess_reward) * np.arange(length + 1) / length
         self.max_steps = STEPS_PER_CALL * length
         self._check_share()
 
@@ -128,7 +127,7 @@ class ToolWorld:
         """Returns what uniformly drawn actions are expected to earn in an episode."""
         return self._expected(lambda rewards, values: values.mean(axis=2))
 
-    def rewards(self) -> Floats:
+    def rewards(self) -> F64:
         """Returns the expected reward of each action, shape ``(num_intents, length + 1, num_tools + 1)``."""
         found = np.empty((self.num_intents, self.length + 1, self.num_tools + 1))
         found[:, :, :-1] = -IDLE_COST * self.costs
@@ -140,7 +139,7 @@ class ToolWorld:
     def _expected(self, weigh: Weigh) -> float:
         return float(self._by_intent(weigh).mean())
 
-    def _by_intent(self, weigh: Weigh) -> Floats:
+    def _by_intent(self, weigh: Weigh) -> F64:
         """Returns the value of the first state of each intent, shape ``(num_intents,)``."""
         rewards = self.rewards()
         helped = np.zeros_like(rewards)  # the probability that an action adds a result
@@ -165,13 +164,13 @@ class ToolWorld:
             )
 
 
-def _myopic(rewards: Floats, values: Floats) -> Floats:
+def _myopic(rewards: F64, values: F64) -> F64:
     highest = rewards.max(axis=2, keepdims=True)
-    best: Floats = np.where(rewards >= highest - 1e-12, values, -np.inf).max(axis=2)
+    best: F64 = np.where(rewards >= highest - 1e-12, values, -np.inf).max(axis=2)
     return best
 
 
-class ToolUse(gymnasium.Env[NDArray[np.float32], int]):
+class ToolUse(gymnasium.Env[F32, int]):
     """Calls the tools of a ``ToolWorld`` for an intent that is drawn for each episode.
 
     The observation shows the intent (one number for each, 1 for the one that is asked), the tools whose results are in
@@ -219,9 +218,7 @@ class ToolUse(gymnasium.Env[NDArray[np.float32], int]):
         self._is_running = False
         self._said = "nothing yet"
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[F32, dict[str, Any]]:
         """Begins an episode with a new intent."""
         super().reset(seed=seed)
         self._intent = int(self.np_random.integers(self.world.num_intents))
@@ -230,7 +227,7 @@ class ToolUse(gymnasium.Env[NDArray[np.float32], int]):
         self._said = "nothing yet"
         return self._observe(False), self._info()
 
-    def step(self, action: int) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+    def step(self, action: int) -> tuple[F32, float, bool, bool, dict[str, Any]]:
         """Calls a tool, or answers, which ends the episode."""
         if not self._is_running:
             raise refuse_step(_LABEL)
@@ -261,7 +258,7 @@ class ToolUse(gymnasium.Env[NDArray[np.float32], int]):
             f"{self._num_results} of {self.world.length} results\n"
         )
 
-    def _observe(self, is_idle: bool) -> NDArray[np.float32]:
+    def _observe(self, is_idle: bool) -> F32:
         shown = np.zeros(self._size, dtype=np.float32)
         shown[self._intent] = 1.0
         first = self.world.num_intents

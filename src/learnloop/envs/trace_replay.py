@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 
 import gymnasium
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32
 from learnloop.core.datasets import Dataset
 from learnloop.core.errors import ActionError, UsageError
 from learnloop.core.spaces import Discrete
@@ -21,10 +21,8 @@ from learnloop.envs.streams.masks import KEY
 
 _LABEL = "trace-replay"
 
-Observation = NDArray[np.float32]
 
-
-class TraceReplay(gymnasium.Env[Observation, int]):
+class TraceReplay(gymnasium.Env[F32, int]):
     """The episodes of a data set, one an episode, each as likely; steps in their order.
 
     Shows the encoded observations of the data set, float32 of shape ``(size,)``. ``info`` has the ``action_mask``,
@@ -51,15 +49,13 @@ class TraceReplay(gymnasium.Env[Observation, int]):
         self._names = dataset.action_names or [str(number) for number in range(space.n)]
         self._row: int | None = None
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[F32, dict[str, Any]]:
         """Begins one of the logged episodes."""
         super().reset(seed=seed)
         self._row = row = int(self._starts[self.np_random.integers(len(self._starts))])
         return self._dataset.observations[row].copy(), self._info(row, row)
 
-    def step(self, action: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: int) -> tuple[F32, float, bool, bool, dict[str, Any]]:
         """Goes on to the next logged step.
 
         Raises:

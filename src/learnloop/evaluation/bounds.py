@@ -5,20 +5,16 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F64
 from learnloop.core.seeding import generator
 from learnloop.evaluation.permutation import Interval
-
-Floats = NDArray[np.float64]
 
 _PILOT_SHARE = 0.05  # of the units, to choose where to clip
 _NUM_CLIPS = 40
 
 
-def bernstein_bounds(
-    gains: Floats, losses: Floats, reward_range: tuple[float, float], level: float, seed: int
-) -> Interval:
+def bernstein_bounds(gains: F64, losses: F64, reward_range: tuple[float, float], level: float, seed: int) -> Interval:
     """Returns a two-sided interval for E[w r], which holds for independent units with E[w] = 1.
 
     ``gains`` are w (r - low) and ``losses`` w (high - r), both at least 0, so that E[w r] = low + E[gains] =
@@ -41,7 +37,7 @@ def bernstein_bounds(
     )
 
 
-def _lower_bound(values: Floats, delta: float, seed: int) -> float:
+def _lower_bound(values: F64, delta: float, seed: int) -> float:
     """Returns a number that the mean of ``values``, all at least 0, is above with probability 1 - ``delta``.
 
     The clip is chosen on a small part of the units, drawn at random, by the bound that it promises for the rest, and
@@ -62,7 +58,7 @@ def _lower_bound(values: Floats, delta: float, seed: int) -> float:
     return max(0.0, _bound(rest, float(clips[int(np.argmax(promised))]), rest.size, delta))
 
 
-def _bound(values: Floats, clip: float, size: int, delta: float) -> float:
+def _bound(values: F64, clip: float, size: int, delta: float) -> float:
     """Returns the bound that ``size`` values like these give, clipped at ``clip``."""
     clipped = np.minimum(values, clip)
     variance = float(np.var(clipped, ddof=1))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F64
 from learnloop.core.errors import UsageError, one_of
 from learnloop.core.protocols import HeldOut, Policy
 from learnloop.evaluation.held_out import LoggedDecisions, OutcomeTable
 from learnloop.evaluation.permutation import Interval, paired_interval, sign_flip_p_value
 from learnloop.evaluation.policies import FixedPolicy, UniformPolicy
-
-Floats = NDArray[np.float64]
 
 BASELINES = ("random", "best-fixed", "optimum")
 
@@ -76,7 +73,7 @@ def compare(
     )
 
 
-def _named_baseline(name: str, held_out: HeldOut) -> tuple[str, Floats]:
+def _named_baseline(name: str, held_out: HeldOut) -> tuple[str, F64]:
     if name == "random":
         return name, held_out.rewards(UniformPolicy())
     if name == "best-fixed" and isinstance(held_out, OutcomeTable):

@@ -7,13 +7,12 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from learnloop.core.arrays import F64, Bools
 from learnloop.core.errors import FormatError, RewardError, UsageError
 from learnloop.core.protocols import Context, HeldOut, Policy, Sample
 from learnloop.evaluation.policies import Choice, distributions, logged_probabilities
-
-Floats = NDArray[np.float64]
 
 OUTCOMES_SCHEMA = "learnloop.outcomes/v1"
 
@@ -22,7 +21,7 @@ class FixedChoice(NamedTuple):
     """An action taken everywhere and what it earns."""
 
     action: str
-    rewards: Floats
+    rewards: F64
     """One a unit, shape ``(num_units,)``."""
 
 
@@ -98,7 +97,7 @@ class OutcomeTable:
             if len(set(names)) != len(names):
                 twice = next(name for name in names if names.count(name) > 1)
                 raise UsageError(f"{kind} {twice!r} is there more than once; each {kind} may appear once")
-        self.masks: NDArray[np.bool_] | None = None if masks is None else _checked_masks(masks, shape, self._units)
+        self.masks: Bools | None = None if masks is None else _checked_masks(masks, shape, self._units)
         allowed = np.ones(shape, dtype=bool) if self.masks is None else self.masks
         num_bad = int(np.sum(allowed & ~np.isfinite(table)))
         if num_bad:
@@ -129,14 +128,14 @@ class OutcomeTable:
             None if self.masks is None else self.masks[rows],
         )
 
-    def rewards(self, policy: Policy) -> Floats:
+    def rewards(self, policy: Policy) -> F64:
         """Returns sum_a pi(a | x) r(x, a) for each unit, shape ``(num_units,)``.
 
         Raises:
             UsageError: the policy does not give a distribution over the allowed actions.
         """
         chosen = np.reshape(distributions(policy, self._choices), self._rewards.shape)
-        earned: Floats = np.sum(chosen * self._rewards, axis=1, where=self._allowed)
+        earned: F64 = np.sum(chosen * self._rewards, axis=1, where=self._allowed)
         return earned
 
     def best_fixed(self) -> FixedChoice:
@@ -151,14 +150,14 @@ class OutcomeTable:
         best = everywhere[np.argmax(self._rewards[:, everywhere].mean(axis=0))]
         return FixedChoice(self.actions[best], self._rewards[:, best].copy())
 
-    def optimum(self) -> Floats:
+    def optimum(self) -> F64:
         """Returns what the best allowed action of each unit earns, shape ``(num_units,)``."""
-        best: Floats = np.max(self._rewards, axis=1, where=self._allowed, initial=-np.inf)
+        best: F64 = np.max(self._rewards, axis=1, where=self._allowed, initial=-np.inf)
         return best
 
-    def random(self) -> Floats:
+    def random(self) -> F64:
         """Returns what a uniformly random allowed action is expected to earn on each unit, shape ``(num_units,)``."""
-        mean: Floats = np.mean(self._rewards, axis=1, where=self._allowed)
+        mean: F64 = np.mean(self._rewards, axis=1, where=self._allowed)
         return mean
 
     def to_bytes(self) -> bytes:
@@ -194,7 +193,7 @@ class OutcomeTable:
         return cls(file.units, file.contexts, file.actions, np.reshape(rewards, (len(rewards), width)), file.masks)
 
 
-def _checked_masks(masks: ArrayLike, shape: tuple[int, int], units: tuple[str, ...]) -> NDArray[np.bool_]:
+def _checked_masks(masks: ArrayLike, shape: tuple[int, int], units: tuple[str, ...]) -> Bools:
     allowed = np.array(masks, dtype=bool)
     if allowed.shape != shape:
         raise UsageError(f"masks have shape {allowed.shape}; one row a unit and one column an action make {shape}")
@@ -248,7 +247,7 @@ class LoggedDecisions:
         """All actions that any sample offered, in the order of their first appearance."""
         return tuple(dict.fromkeys(action for sample in self._samples for action in sample.actions))
 
-    def rewards(self, policy: Policy) -> Floats:
+    def rewards(self, policy: Policy) -> F64:
         """Returns the estimate of what ``policy`` earns on each unit, shape ``(num_units,)``.
 
         Raises:
@@ -274,15 +273,15 @@ class LoggedDecisions:
             max_weight=float(np.max(weights)),
         )
 
-    def _weights(self, policy: Policy) -> Floats:
+    def _weights(self, policy: Policy) -> F64:
         return logged_probabilities(policy, self._samples) / self._propensities
 
-    def _unit_means(self, values: Floats) -> Floats:
+    def _unit_means(self, values: F64) -> F64:
         size = len(self._units)
         return np.bincount(self._rows, values, minlength=size) / np.bincount(self._rows, minlength=size)
 
 
-def _distance_from_one(weights: Floats) -> float | None:
+def _distance_from_one(weights: F64) -> float | None:
     """Returns (mean - 1) / standard error; 0 for weights that are all 1, None where the error is 0 or unknown."""
     mean = float(np.mean(weights))
     error = float(np.std(weights, ddof=1)) / weights.size**0.5 if weights.size > 1 else 0.0
@@ -291,7 +290,7 @@ def _distance_from_one(weights: Floats) -> float | None:
     return 0.0 if abs(mean - 1) < 1e-9 else None
 
 
-def checked_rewards(samples: Sequence[Sample]) -> Floats:
+def checked_rewards(samples: Sequence[Sample]) -> F64:
     """Returns the samples' rewards, shape ``(num_samples,)``.
 
     Raises:
@@ -304,7 +303,7 @@ def checked_rewards(samples: Sequence[Sample]) -> Floats:
     return rewards
 
 
-def _checked_propensities(samples: Sequence[Sample]) -> Floats:
+def _checked_propensities(samples: Sequence[Sample]) -> F64:
     num_missing = sum(sample.propensity is None for sample in samples)
     if num_missing:
         raise UsageError(

@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F64, Indices
 from learnloop.core.errors import RewardError, UsageError, one_of
 from learnloop.core.protocols import Context, Policy, Sample
 from learnloop.core.seeding import generator
@@ -22,9 +22,8 @@ from learnloop.evaluation.held_out import Overlap
 from learnloop.evaluation.permutation import Interval
 from learnloop.evaluation.policies import Choice, distributions
 
-Floats = NDArray[np.float64]
 Estimator = Literal["ips", "snips", "dr"]
-RewardModel = Callable[[Context, Sequence[str]], Floats]
+RewardModel = Callable[[Context, Sequence[str]], F64]
 """Predicts the reward of each action, shape ``(len(actions),)``; made of other decisions than it is used on."""
 
 ESTIMATORS: tuple[Estimator, ...] = ("ips", "snips", "dr")
@@ -68,15 +67,15 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 class LoggedArrays(NamedTuple):
     """Logged decisions as numbers, one a row."""
 
-    rewards: Floats
+    rewards: F64
     """NaN where not known."""
-    weights: Floats
+    weights: F64
     """pi(a_i | x_i) / p_i."""
-    units: NDArray[np.intp] | None = None
+    units: Indices | None = None
     """Numbers of the units, from 0; None: each decision is one."""
-    expected: Floats | None = None
+    expected: F64 | None = None
     """sum_a pi(a | x_i) q(x_i, a) for a reward model q; for ``dr``."""
-    predicted: Floats | None = None
+    predicted: F64 | None = None
     """q(x_i, a_i); for ``dr``."""
     unsupported_mass: float | None = None
 
@@ -138,11 +137,11 @@ def estimate_value(
 
 
 def estimate_rows(
-    rows: Sequence[Floats],
+    rows: Sequence[F64],
     samples: Sequence[Sample],
-    propensities: Floats,
+    propensities: F64,
     *,
-    reward_model: RewardModel | float | Floats = 0.0,
+    reward_model: RewardModel | float | F64 = 0.0,
     options: EstimateOptions,
 ) -> Estimate:
     """Returns the estimate for a policy of which the distribution at each sample is known already.
@@ -212,7 +211,7 @@ def estimate_arrays(logged: LoggedArrays, options: EstimateOptions) -> Estimate:
     )
 
 
-def checked_propensities(values: Sequence[float | None]) -> Floats:
+def checked_propensities(values: Sequence[float | None]) -> F64:
     """Returns propensities as an array.
 
     Raises:
@@ -264,7 +263,7 @@ def _known(logged: LoggedArrays, options: EstimateOptions) -> tuple[LoggedArrays
     ), num_missing
 
 
-def _parts(logged: LoggedArrays, estimator: Estimator) -> tuple[Floats, Floats]:
+def _parts(logged: LoggedArrays, estimator: Estimator) -> tuple[F64, F64]:
     """Returns the numerator and the denominator that each decision adds."""
     weights, rewards = logged.weights, logged.rewards
     if estimator == "snips":
@@ -277,19 +276,19 @@ def _parts(logged: LoggedArrays, estimator: Estimator) -> tuple[Floats, Floats]:
 
 
 class _UnitSums(NamedTuple):
-    numerator: Floats
-    denominator: Floats
-    counts: Floats
+    numerator: F64
+    denominator: F64
+    counts: F64
 
 
-def _unit_sums(parts: tuple[Floats, Floats], units: NDArray[np.intp] | None) -> _UnitSums:
+def _unit_sums(parts: tuple[F64, F64], units: Indices | None) -> _UnitSums:
     if units is None:
         return _UnitSums(*parts, np.ones(parts[0].size))
     return _UnitSums(_summed(parts[0], units), _summed(parts[1], units), np.bincount(units).astype(np.float64))
 
 
-def _summed(values: Floats, groups: NDArray[np.intp]) -> Floats:
-    sums: Floats = np.bincount(groups, values).astype(np.float64, copy=False)
+def _summed(values: F64, groups: Indices) -> F64:
+    sums: F64 = np.bincount(groups, values).astype(np.float64, copy=False)
     return sums
 
 
@@ -308,7 +307,7 @@ def _overlap(logged: LoggedArrays, by_unit: _UnitSums) -> LogOverlap:
     )
 
 
-def _distance_from_one(sums: Floats, counts: Floats) -> float | None:
+def _distance_from_one(sums: F64, counts: F64) -> float | None:
     """Returns (mean weight - 1) / its standard error over units; 0 where all are 1, None where it is not known."""
     excess = sums - counts
     error = float(np.std(excess, ddof=1)) * excess.size**0.5 if excess.size > 1 else 0.0
@@ -317,7 +316,7 @@ def _distance_from_one(sums: Floats, counts: Floats) -> float | None:
     return 0.0 if bool(np.all(np.abs(excess) < 1e-9)) else None
 
 
-def _bootstrap(sums: tuple[Floats, Floats], options: EstimateOptions) -> Interval:
+def _bootstrap(sums: tuple[F64, F64], options: EstimateOptions) -> Interval:
     """Returns the percentile interval over resampled units, or groups of units where there are very many."""
     rng = generator(options.seed, "off-policy-bootstrap", sums[0].size)
     numerator, denominator = sums
@@ -386,7 +385,7 @@ def _nothing(logged: LoggedArrays, options: EstimateOptions, num_missing: int) -
     )
 
 
-def _unsupported(rows: Sequence[Floats], samples: Sequence[Sample]) -> float | None:
+def _unsupported(rows: Sequence[F64], samples: Sequence[Sample]) -> float | None:
     """Returns the mean probability of actions that the log never took."""
     if not samples:
         return None
@@ -400,6 +399,6 @@ def _unsupported(rows: Sequence[Floats], samples: Sequence[Sample]) -> float | N
     return mass / len(samples)
 
 
-def _numbers(units: Sequence[str]) -> NDArray[np.intp]:
+def _numbers(units: Sequence[str]) -> Indices:
     rows = {unit: row for row, unit in enumerate(dict.fromkeys(units))}
     return np.fromiter((rows[unit] for unit in units), dtype=np.intp, count=len(units))

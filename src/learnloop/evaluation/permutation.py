@@ -13,12 +13,11 @@ from statistics import NormalDist
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from learnloop.core.arrays import F64
 from learnloop.core.errors import UsageError
 from learnloop.core.seeding import generator
-
-Floats = NDArray[np.float64]
 
 EXACT_UNITS = 12
 """Up to so many units all 2^n sign patterns are tried."""
@@ -39,7 +38,7 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
     method: str = "student_t"
 
 
-def _checked(differences: ArrayLike) -> Floats:
+def _checked(differences: ArrayLike) -> F64:
     values = np.asarray(differences, dtype=np.float64)
     if values.ndim != 1 or values.size == 0:
         raise UsageError(f"differences have shape {values.shape}; a flat list of at least one number is needed")

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F64
 from learnloop.core.errors import ActionError, UsageError, one_of
 from learnloop.core.protocols import Context, Policy, Sample
-
-Floats = NDArray[np.float64]
 
 _TOLERANCE = 1e-6  # how far probabilities may be from a sum of 1: float32 policies round
 
@@ -19,7 +17,7 @@ _TOLERANCE = 1e-6  # how far probabilities may be from a sum of 1: float32 polic
 class UniformPolicy:
     """Chooses each allowed action with the same probability: the random arm."""
 
-    def probabilities(self, context: Context, actions: Sequence[str], mask: Sequence[bool] | None = None) -> Floats:
+    def probabilities(self, context: Context, actions: Sequence[str], mask: Sequence[bool] | None = None) -> F64:
         """Returns 1 / (number of allowed actions) for each allowed action, shape ``(len(actions),)``.
 
         Raises:
@@ -38,7 +36,7 @@ class FixedPolicy:
     def __init__(self, action: str) -> None:
         self.action = action
 
-    def probabilities(self, context: Context, actions: Sequence[str], mask: Sequence[bool] | None = None) -> Floats:
+    def probabilities(self, context: Context, actions: Sequence[str], mask: Sequence[bool] | None = None) -> F64:
         """Returns 1 for its action and 0 for the others, shape ``(len(actions),)``.
 
         Raises:
@@ -63,7 +61,7 @@ class Choice(NamedTuple):
     mask: Sequence[bool] | None
 
 
-def distributions(policy: Policy, choices: Sequence[Choice]) -> list[Floats]:
+def distributions(policy: Policy, choices: Sequence[Choice]) -> list[F64]:
     """Returns ``policy``'s probabilities for each choice, each of shape ``(len(actions),)``, after checking them all.
 
     Raises:
@@ -87,7 +85,7 @@ def distributions(policy: Policy, choices: Sequence[Choice]) -> list[Floats]:
     return rows
 
 
-def _all_sound(rows: list[Floats], sizes: list[int], choices: Sequence[Choice]) -> bool:
+def _all_sound(rows: list[F64], sizes: list[int], choices: Sequence[Choice]) -> bool:
     flat = np.concatenate(rows)
     sums = np.add.reduceat(flat, np.cumsum([0, *sizes[:-1]]))
     for row, choice in zip(rows, choices, strict=True):
@@ -96,7 +94,7 @@ def _all_sound(rows: list[Floats], sizes: list[int], choices: Sequence[Choice]) 
     return bool(np.all(flat >= 0) and np.all(np.abs(sums - 1) <= _TOLERANCE))
 
 
-def _fault(row: Floats, choice: Choice) -> str | None:
+def _fault(row: F64, choice: Choice) -> str | None:
     size = len(choice.actions)
     if row.shape != (size,):
         return f"an array of shape {row.shape} instead of ({size},)"
@@ -109,7 +107,7 @@ def _fault(row: Floats, choice: Choice) -> str | None:
     return None
 
 
-def logged_probabilities(policy: Policy, samples: Sequence[Sample]) -> Floats:
+def logged_probabilities(policy: Policy, samples: Sequence[Sample]) -> F64:
     """Returns the probability that ``policy`` gives to the logged action of each sample, shape ``(num_samples,)``.
 
     Raises:

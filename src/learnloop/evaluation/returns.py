@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32
 from learnloop.core.errors import UsageError
 from learnloop.core.seeding import derive_seed
 from learnloop.core.spaces import Spaces
@@ -32,7 +32,7 @@ MAX_EPISODE_STEPS = 100_000
 class BatchPolicy(Protocol):
     """Chooses an action for each of several encoded observations."""
 
-    def choose(self, observations: NDArray[np.float32], masks: Masks | None = None) -> Actions:
+    def choose(self, observations: F32, masks: Masks | None = None) -> Actions:
         """Returns an action for each row, shape ``(batch, size)``; how many rows there are varies."""
         ...
 

@@ -10,13 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from learnloop.core.arrays import F64
 from learnloop.core.errors import UsageError
 from learnloop.core.seeding import generator
 from learnloop.evaluation.permutation import MIN_INTERVAL_UNITS, Interval
-
-Floats = NDArray[np.float64]
 
 _CHUNK_CELLS = 1 << 21  # 16 MB of float64 at a time
 
@@ -153,7 +152,7 @@ def probability_of_improvement(
     )
 
 
-def _checked(values: ArrayLike, name: str) -> Floats:
+def _checked(values: ArrayLike, name: str) -> F64:
     array = np.asarray(values, dtype=np.float64)
     if array.size == 0:
         raise UsageError(f"{name} has no value; at least one seed is needed")
@@ -165,7 +164,7 @@ def _checked(values: ArrayLike, name: str) -> Floats:
     return array
 
 
-def _matrix(values: Mapping[str, Sequence[float]]) -> Floats:
+def _matrix(values: Mapping[str, Sequence[float]]) -> F64:
     """Returns the values, shape ``(num_tasks, num_seeds)``."""
     if not values:
         raise UsageError("there is no task; at least one is needed")
@@ -188,34 +187,32 @@ def _too_few(num_seeds: int) -> str | None:
     return f"{num_seeds} seeds are too few for an interval; {MIN_INTERVAL_UNITS} are needed"
 
 
-def _task(row: Floats) -> TaskSeeds:
+def _task(row: F64) -> TaskSeeds:
     return TaskSeeds(
         values=tuple(row.tolist()), mean=float(row.mean()), std=float(row.std(ddof=1)) if row.size > 1 else None
     )
 
 
-def _trimmed(rows: Floats) -> Floats:
+def _trimmed(rows: F64) -> F64:
     """Returns the mean of the middle half of each row."""
     cut = rows.shape[1] // 4
-    middle: Floats = np.sort(rows, axis=1)[:, cut : rows.shape[1] - cut].mean(axis=1)
+    middle: F64 = np.sort(rows, axis=1)[:, cut : rows.shape[1] - cut].mean(axis=1)
     return middle
 
 
-def _mean_and_iqm(samples: Sequence[Floats]) -> Floats:
+def _mean_and_iqm(samples: Sequence[F64]) -> F64:
     flat = samples[0].reshape(len(samples[0]), -1)
     return np.stack([flat.mean(axis=1), _trimmed(flat)], axis=1)
 
 
-def _share_better(samples: Sequence[Floats]) -> Floats:
+def _share_better(samples: Sequence[F64]) -> F64:
     """Returns for each of the resamples, shape ``(resamples, tasks, seeds)`` on both sides, the share of won pairs."""
     first, second = samples[0][:, :, :, None], samples[1][:, :, None, :]
-    won: Floats = (0.5 * ((first > second).mean(axis=(1, 2, 3)) + (first >= second).mean(axis=(1, 2, 3))))[:, None]
+    won: F64 = (0.5 * ((first > second).mean(axis=(1, 2, 3)) + (first >= second).mean(axis=(1, 2, 3))))[:, None]
     return won
 
 
-def _bootstrap(
-    sides: Sequence[Floats], statistics: Callable[[Sequence[Floats]], Floats], num_resamples: int, seed: int
-) -> Floats:
+def _bootstrap(sides: Sequence[F64], statistics: Callable[[Sequence[F64]], F64], num_resamples: int, seed: int) -> F64:
     """Returns the statistics of resamples, each task's seeds drawn with replacement, a row a resample."""
     rng = generator(seed, "bootstrap", *(each.shape for each in sides))
     rows = max(1, _CHUNK_CELLS // (len(sides[0]) * int(np.prod([each.shape[1] for each in sides]))))
@@ -228,7 +225,7 @@ def _bootstrap(
     return np.concatenate(found)
 
 
-def _percentiles(draws: Floats, level: float, num_seeds: int) -> Interval:
+def _percentiles(draws: F64, level: float, num_seeds: int) -> Interval:
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
     return Interval(
         low=float(low), high=float(high), level=level, num_units=num_seeds, method="stratified_bootstrap_percentile"

@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F64
 from learnloop.core.errors import UsageError
 from learnloop.core.protocols import HeldOut, Policy, Sample, Trainer
 from learnloop.core.seeding import generator
 from learnloop.evaluation.policies import logged_probabilities
 from learnloop.evaluation.twins import Ranks, RewardShuffle, rank_p_values, resample_units
-
-Floats = NDArray[np.float64]
 
 TRAINED, RANDOM, TWINS, REPLICAS = "trained", "random", "shuffled_twins", "replicas"
 
@@ -30,13 +28,13 @@ class Sizes(NamedTuple):
 class ArmRewards(NamedTuple):
     """What each arm earns on the held-out units."""
 
-    trained: Floats
+    trained: F64
     """Shape ``(num_units,)``, as each of ``others``."""
-    others: dict[str, Floats]
+    others: dict[str, F64]
     """Random and the baselines."""
-    twins: Floats
+    twins: F64
     """Trained on shuffled rewards, shape ``(num_twins, num_units)``."""
-    replicas: Floats
+    replicas: F64
     """Trained on resampled units with their true rewards, shape ``(num_replicas, num_units)``."""
     ranks: Ranks
 
@@ -85,7 +83,7 @@ def run_arms(
     return ArmRewards(trained, rewards, twins, replicas, ranks)
 
 
-def rewards_of(name: str, policy: Policy, held_out: HeldOut) -> Floats:
+def rewards_of(name: str, policy: Policy, held_out: HeldOut) -> F64:
     """Returns what the arm ``name`` earns on each unit, checked, whoever implements ``held_out``."""
     try:
         values = np.asarray(held_out.rewards(policy), dtype=np.float64)

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F64
 from learnloop.core.protocols import Sample
-
-Floats = NDArray[np.float64]
 
 _SAME = 1e-9  # arms that differ by less than this share of their size differ by rounding
 
@@ -74,7 +72,7 @@ class RewardShuffle:
         return [sample._replace(reward=reward) for sample, reward in zip(self.samples, rewards, strict=True)]
 
 
-def rank_p_values(held_out_means: Floats, chosen: Floats, samples: Sequence[Sample], rewards: Floats) -> Ranks:
+def rank_p_values(held_out_means: F64, chosen: F64, samples: Sequence[Sample], rewards: F64) -> Ranks:
     """Returns where the first arm, the trained policy, ranks among all arms, the others being its shuffled twins.
 
     It is ranked twice, by what arms earn on the held-out units, and by the sum of that and of the pull: how much more
@@ -112,7 +110,7 @@ def rank_p_values(held_out_means: Floats, chosen: Floats, samples: Sequence[Samp
     return Ranks(min(1.0, 2 * min(better, pulled_better)), 1.0 if follows else min(1.0, 2 * min(worse, pulled_worse)))
 
 
-def _rank(score: Floats) -> Ranks:
+def _rank(score: F64) -> Ranks:
     """Returns the p-values of the first score among all; a tie counts against it."""
     better = float(1 + np.sum(score[1:] >= score[0] - _SAME)) / score.size
     worse = float(1 + np.sum(score[1:] <= score[0] + _SAME)) / score.size
@@ -124,9 +122,9 @@ def has_propensities(samples: Sequence[Sample]) -> bool:
     return all(sample.propensity is not None and 0 < sample.propensity <= 1 for sample in samples)
 
 
-def _standardised(values: Floats, size: float) -> Floats:
+def _standardised(values: F64, size: float) -> F64:
     spread = float(np.std(values))
     if spread <= _SAME * size:
         return np.zeros(values.size)
-    scaled: Floats = (values - values.mean()) / spread
+    scaled: F64 = (values - values.mean()) / spread
     return scaled

@@ -39,8 +39,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F64
 from learnloop.core.errors import UsageError
 from learnloop.core.protocols import HeldOut, Policy, Sample, Trainer
 from learnloop.core.records import Verdict
@@ -58,8 +58,6 @@ from learnloop.evaluation.permutation import (
 from learnloop.evaluation.policies import UniformPolicy
 from learnloop.evaluation.trainings import RANDOM, REPLICAS, TRAINED, TWINS, ArmRewards, Sizes, run_arms
 from learnloop.evaluation.twins import RewardShuffle, has_propensities
-
-Floats = NDArray[np.float64]
 
 _MAX_WEIGHT_Z = 4.0  # a mean weight further from 1 says that propensities are wrong or actions were never logged
 
@@ -132,7 +130,7 @@ class _Failure(NamedTuple):
     weight: float | None
     """Where held-out tasks are a log: so many units are worth one of the trained policy's own. Else None."""
 
-    def worst_loss(self, difference: Floats, other: Floats) -> float:
+    def worst_loss(self, difference: F64, other: F64) -> float:
         """Returns what a unit loses that fails where the other policy earns its mean, or the largest loss seen."""
         loss = max(0.0, float(other.mean()) - self.reward)
         # In a log single differences are noise of the weights, not losses.
@@ -225,7 +223,7 @@ def verify_learning(
     )
 
 
-def _check_options(options: VerificationOptions, rewards: Floats) -> None:
+def _check_options(options: VerificationOptions, rewards: F64) -> None:
     if not 0 < options.alpha < 1:
         raise UsageError(f"alpha is {options.alpha}; it must lie between 0 and 1, such as 0.05")
     needed = int(np.ceil(2 / options.alpha - 1e-9)) - 1
@@ -255,7 +253,7 @@ def _check_apart(samples: Sequence[Sample], held_out: HeldOut) -> None:
 
 
 def _before_training(
-    rewards: Floats, shuffle: RewardShuffle, num_held_out: int, options: VerificationOptions
+    rewards: F64, shuffle: RewardShuffle, num_held_out: int, options: VerificationOptions
 ) -> tuple[Verdict | None, list[str]]:
     """Returns a verdict that needs no training, or None."""
     reasons = []
@@ -320,7 +318,7 @@ def _lack_of_overlap(overlaps: Mapping[str, Overlap], options: VerificationOptio
     return reasons
 
 
-def _failure(rewards: Floats, overlaps: Mapping[str, Overlap], options: VerificationOptions) -> _Failure:
+def _failure(rewards: F64, overlaps: Mapping[str, Overlap], options: VerificationOptions) -> _Failure:
     least = options.least_reward if options.least_reward is not None else min(0.0, float(rewards.min()))
     overlap = overlaps.get(TRAINED)
     size = 1.0 if overlap is None else max(overlap.effective_sample_size, 1.0)
@@ -338,7 +336,7 @@ def _tests(outcome: ArmRewards, options: VerificationOptions, failure: _Failure)
     return [msgspec.structs.replace(test, p_adjusted=p) for test, p in zip(tests, adjusted, strict=True)]
 
 
-def _arm_test(name: str, against: str, difference: Floats, better: float, worse: float) -> ArmTest:
+def _arm_test(name: str, against: str, difference: F64, better: float, worse: float) -> ArmTest:
     return ArmTest(
         name=name,
         against=against,
@@ -350,7 +348,7 @@ def _arm_test(name: str, against: str, difference: Floats, better: float, worse:
     )
 
 
-def _paired_test(trained: Floats, name: str, other: Floats, options: VerificationOptions, failure: _Failure) -> ArmTest:
+def _paired_test(trained: F64, name: str, other: F64, options: VerificationOptions, failure: _Failure) -> ArmTest:
     difference = trained - other
     seed, num_permutations = derive_seed(options.seed, "paired", name), options.num_permutations
     better, worse = (

@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from learnloop.core.arrays import F32
 from learnloop.core.errors import UsageError
 from learnloop.models.chat_wire import shortened
-from learnloop.models.vectors import Vectors, unit_vectors
+from learnloop.models.vectors import unit_vectors
 
 
 class _Item(msgspec.Struct):
@@ -39,7 +40,7 @@ def embedding_body(
     return msgspec.json.encode(fields)
 
 
-def read_embeddings(data: bytes, where: str, num_texts: int, dimension: int) -> tuple[Vectors, int | None]:
+def read_embeddings(data: bytes, where: str, num_texts: int, dimension: int) -> tuple[F32, int | None]:
     """Returns the vectors in the order of the texts, at the length 1, and the tokens that were counted, if told.
 
     Numbers as well as base64 of little-endian float32 are read, whichever was asked for.

@@ -10,12 +10,13 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from learnloop.core.arrays import F32
 from learnloop.core.errors import UsageError
 from learnloop.models.connections import MAX_ANSWER_BYTES
 from learnloop.models.embedding_wire import embedding_body, read_embeddings
 from learnloop.models.endpoint_config import EndpointConfig
 from learnloop.models.transport import Client, Exchange, PassingError, Transport
-from learnloop.models.vectors import Vectors, check_dimension
+from learnloop.models.vectors import check_dimension
 
 _OWN_FIELDS = frozenset(("model", "input", "dimensions", "encoding_format"))
 _BYTES_PER_TOKEN = 4
@@ -74,7 +75,7 @@ class EndpointEmbedder(Client):
         self.content_id = _content_id(config, self._transport.name)
         self._batch_size = max(1, min(config.batch_size, MAX_ANSWER_BYTES // (_BYTES_PER_NUMBER * config.dimension)))
 
-    def embed(self, texts: Sequence[str]) -> Vectors:
+    def embed(self, texts: Sequence[str]) -> F32:
         """Returns the vector of each text at the length 1, shape ``(len(texts), dimension)``.
 
         A text that is too long for the model is as the endpoint treats it: most refuse it, some cut it.
@@ -103,12 +104,12 @@ class EndpointEmbedder(Client):
                 for each in asked:  # after a failure nothing more is sent
                     each.cancel()
 
-    def _embed(self, texts: Sequence[str]) -> Vectors:
+    def _embed(self, texts: Sequence[str]) -> F32:
         config = self._config
         dimensions = config.dimension if config.dimensions else None
         body = embedding_body(config.endpoint.model, texts, config.encoding, dimensions, config.endpoint.extra_body)
 
-        def read(exchange: Exchange) -> Vectors:
+        def read(exchange: Exchange) -> F32:
             data = exchange.reply.read()
             try:
                 msgspec.json.decode(data)

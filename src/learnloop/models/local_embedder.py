@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from learnloop.core.arrays import F32
 from learnloop.core.errors import MissingExtraError, UsageError, one_of
 from learnloop.models.made_files import default_cache_folder, made_file
 from learnloop.models.sentence_graph import RECIPE, Precision, sentence_graph
@@ -26,7 +27,7 @@ from learnloop.models.sentence_weights import (
     find_model,
     read_checked,
 )
-from learnloop.models.vectors import Vectors, unit_vectors
+from learnloop.models.vectors import unit_vectors
 
 DIMENSION = 384
 MAX_TOKENS = 256
@@ -78,7 +79,7 @@ class LocalEmbedder:
         self._tokenizer = _tokenizer(files)
         self._session = _session(graph_path(folder, precision), files, precision, num_threads, progress)
 
-    def embed(self, texts: Sequence[str]) -> Vectors:
+    def embed(self, texts: Sequence[str]) -> F32:
         """Returns the vector of each text, shape ``(len(texts), 384)``; an empty text has one too.
 
         Each is computed alone, so that its vector is the same in any company. Half of a surrogate pair is read as the

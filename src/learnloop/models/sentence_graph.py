@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32
 from learnloop.core.errors import MissingExtraError
 
 Weights = Mapping[str, NDArray[Any]]
@@ -76,7 +77,7 @@ def sentence_graph(weights: Weights, precision: Precision, progress: Callable[[s
     return data
 
 
-def quantised(matrix: NDArray[np.float32], axis: int, max_level: int) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+def quantised(matrix: F32, axis: int, max_level: int) -> tuple[NDArray[np.int8], F32]:
     """Returns ``matrix`` as integers of at most ``max_level``, and the scales that give it back, one along ``axis``."""
     largest = np.abs(matrix).max(axis=axis, keepdims=True)
     scales = (np.where(largest > 1e-30, largest, 1.0) / max_level).astype(np.float32)
@@ -114,7 +115,7 @@ class _Writer:
         self.nodes.append(self._make_node(operator, list(inputs), [name], name=name, **attributes))
         return name
 
-    def rows(self, table: NDArray[np.float32], ids: str) -> str:
+    def rows(self, table: F32, ids: str) -> str:
         """Returns the rows ``ids`` of a table."""
         if not self._is_quantised:
             return self.node("Gather", self.constant(table), ids)
@@ -122,7 +123,7 @@ class _Writer:
         found = self.node("Cast", self.node("Gather", self.constant(levels), ids), to=1)
         return self.node("Mul", found, self.node("Gather", self.constant(scales), ids))
 
-    def linear(self, inputs: str, matrix: NDArray[np.float32], bias: NDArray[np.float32]) -> str:
+    def linear(self, inputs: str, matrix: F32, bias: F32) -> str:
         """Returns ``inputs @ matrix + bias``."""
         if not self._is_quantised:
             product = self.node("MatMul", inputs, self.constant(matrix))

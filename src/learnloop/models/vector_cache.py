@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from learnloop.core.arrays import F32
 from learnloop.core.errors import CorruptError, StoreReadOnlyError, UnreachableError, UsageError
 from learnloop.core.protocols import Embedder
-from learnloop.models.vectors import Vectors, check_dimension, text_hash, unit_vectors
+from learnloop.models.vectors import check_dimension, text_hash, unit_vectors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +69,7 @@ class VectorCache:
         """Closes it."""
         self.close()
 
-    def get(self, content_id: str, hashes: Sequence[bytes], dimension: int) -> dict[bytes, Vectors]:
+    def get(self, content_id: str, hashes: Sequence[bytes], dimension: int) -> dict[bytes, F32]:
         """Returns the vectors that are kept of ``hashes``, each of shape ``(dimension,)``."""
         rows: list[tuple[bytes, bytes, int]] = []
         with self._lock, self._failures():
@@ -84,7 +85,7 @@ class VectorCache:
             if len(vector) == 4 * dimension and zlib.crc32(vector) == checksum
         }
 
-    def put(self, content_id: str, vectors: Mapping[bytes, Vectors]) -> None:
+    def put(self, content_id: str, vectors: Mapping[bytes, F32]) -> None:
         """Keeps vectors by the hashes of their texts, all or none."""
         rows = []
         for key, vector in vectors.items():
@@ -153,7 +154,7 @@ class CachedEmbedder:
         """Closes it."""
         self.close()
 
-    def embed(self, texts: Sequence[str]) -> Vectors:
+    def embed(self, texts: Sequence[str]) -> F32:
         """Returns the vector of each text, shape ``(len(texts), dimension)``; a text that comes twice is embedded once.
 
         Raises:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32
 from learnloop.core.errors import UsageError
 
-Vectors = NDArray[np.float32]
 MAX_DIMENSION = 16_384
 
 
@@ -25,7 +25,7 @@ def check_dimension(dimension: int) -> int:
     return dimension
 
 
-def unit_vectors(where: str, values: NDArray[Any], num_texts: int, dimension: int) -> Vectors:
+def unit_vectors(where: str, values: NDArray[Any], num_texts: int, dimension: int) -> F32:
     """Returns ``values`` with each row at the length 1, float32 of shape ``(num_texts, dimension)``.
 
     Raises:

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
-Floats = NDArray[np.float32]
-Noise = NDArray[np.int64]
+from learnloop.core.arrays import F32, I64
 
 
 class Network(Protocol):
@@ -29,12 +25,12 @@ class Network(Protocol):
         ...
 
     @property
-    def parameters(self) -> Floats:
+    def parameters(self) -> F32:
         """The parameters, shape ``(num_parameters,)``; what is written here counts once ``refresh`` was called."""
         ...
 
     @property
-    def gradients(self) -> Floats:
+    def gradients(self) -> F32:
         """What the last ``backward`` found, shape ``(num_parameters,)``. May be scaled in place."""
         ...
 
@@ -51,7 +47,7 @@ class Network(Protocol):
         """Takes over what was written to ``parameters``."""
         ...
 
-    def forward(self, inputs: Floats, masks: Noise | None = None) -> Floats:
+    def forward(self, inputs: F32, masks: I64 | None = None) -> F32:
         """Returns the outputs, shape ``(batch, output_size)``, and keeps what ``backward`` needs.
 
         Args:
@@ -61,7 +57,7 @@ class Network(Protocol):
         """
         ...
 
-    def backward(self, output_gradient: Floats, *, parameters: bool = True, inputs: bool = False) -> Floats | None:
+    def backward(self, output_gradient: F32, *, parameters: bool = True, inputs: bool = False) -> F32 | None:
         """Writes the gradient of the loss into ``gradients`` (replacing what was there) and returns that of the inputs.
 
         Args:
@@ -71,7 +67,7 @@ class Network(Protocol):
         """
         ...
 
-    def predict(self, inputs: Floats, masks: Noise | None = None) -> Floats:
+    def predict(self, inputs: F32, masks: I64 | None = None) -> F32:
         """Returns what ``forward`` would, without keeping anything: for acting, fast for one row."""
         ...
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32
 from learnloop.core.errors import MissingExtraError
 from learnloop.nn.mlp.layers import EPSILON
 from learnloop.nn.mlp.layout import Layout
@@ -77,7 +78,7 @@ class Graph:
         """Returns matrices side by side."""
         return values[0] if len(values) == 1 else self.node("Concat", *values, axis=1)
 
-    def repeated(self, values: NDArray[np.float32], like: str) -> str:
+    def repeated(self, values: F32, like: str) -> str:
         """Returns ``values``, shape ``(width,)``, once for each row of ``like``."""
         rows = self.node("Shape", like, start=0, end=1)
         shape = self.node("Concat", rows, self.integers(len(values)), axis=0)

@@ -14,10 +14,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32
 from learnloop.core.errors import UsageError
 from learnloop.nn.network import Network
-
-Floats = NDArray[np.float32]
 
 LARGEST_JUMP = 1e3
 """If gradients must be made so many times smaller than those before, they are, and not the moments larger: those could
@@ -70,7 +69,7 @@ class _FlatOptimizer:
             block = (parameters[part], gradients[part], scratch[: parameters[part].size], *moment_parts)
             self._blocks.append(block)
 
-    def _enter(self, gradient_scale: float) -> tuple[float, Floats | None]:
+    def _enter(self, gradient_scale: float) -> tuple[float, F32 | None]:
         """Returns what moments and gradients (None: nothing) are multiplied with to be of one unit.
 
         That is the scale of the gradients, which are then left as they are.
@@ -146,13 +145,11 @@ class Adam(_FlatOptimizer):
         )
         self._network.refresh()
 
-    def _shrink(self, learning_rate: float) -> Floats | None:
+    def _shrink(self, learning_rate: float) -> F32 | None:
         """Returns what parameters are multiplied with before the step."""
         return None
 
-    def _move(
-        self, size: Floats, eps: Floats, decays: tuple[Floats, Floats], shrink: Floats | None, factor: Floats | None
-    ) -> None:
+    def _move(self, size: F32, eps: F32, decays: tuple[F32, F32], shrink: F32 | None, factor: F32 | None) -> None:
         add, multiply = np.add, np.multiply
         first_decay, second_decay = decays
         for parameters, gradients, scratch, first, second in self._blocks:
@@ -191,7 +188,7 @@ class AdamW(Adam):
             raise UsageError(f"weight_decay is {weight_decay}; a finite number from 0 is needed")
         self.weight_decay = weight_decay
 
-    def _shrink(self, learning_rate: float) -> Floats | None:
+    def _shrink(self, learning_rate: float) -> F32 | None:
         if not self.weight_decay:
             return None
         return np.array(1 - learning_rate * self.weight_decay, dtype=np.float32)
@@ -253,7 +250,7 @@ class RMSprop(_FlatOptimizer):
         self._network.refresh()
 
 
-def gradient_norm(gradients: Floats) -> float:
+def gradient_norm(gradients: F32) -> float:
     """Returns the L2 norm of ``gradients``; not finite where a gradient is not."""
     return math.sqrt(float(np.dot(gradients, gradients)))
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32
 from learnloop.nn.distributions import Weights
-
-Floats = NDArray[np.float32]
 
 MIN_LOG_STD = np.float32(-20)
 MAX_LOG_STD = np.float32(2)
@@ -21,7 +19,7 @@ _HALF_LOG_TAU = np.float32(0.5 * math.log(2 * math.pi))
 class Squashed:
     """Actions that were drawn, and how they depend on the parameters."""
 
-    def __init__(self, parameters: Floats, noise: Floats) -> None:
+    def __init__(self, parameters: F32, noise: F32) -> None:
         """Computes them; ``noise`` has the shape ``(batch, size)`` and is standard normal.
 
         With e = exp(-2|u|), tanh|u| = (1 - e) / (1 + e) and 1 - tanh² u = 4 e / (1 + e)²: neither overflows, and the
@@ -46,12 +44,12 @@ class Squashed:
         self._slope = decay * np.float32(4) / (denominator * denominator)
         log_slope = _LOG_FOUR - np.float32(2) * (distance + np.log(denominator))
         terms = self._noise * self._noise * np.float32(-0.5) - log_std - log_slope
-        self.actions: Floats = squashed.T
+        self.actions: F32 = squashed.T
         """Shape ``(batch, size)``, from -1 to 1 (the ends only where float32 has nothing between)."""
-        self.log_probs: Floats = np.add.reduce(terms, axis=0) - size * _HALF_LOG_TAU
+        self.log_probs: F32 = np.add.reduce(terms, axis=0) - size * _HALF_LOG_TAU
         """The logarithms of the densities of the actions, shape ``(batch,)``."""
 
-    def gradient(self, action_gradient: Floats, log_prob_weights: Weights) -> Floats:
+    def gradient(self, action_gradient: F32, log_prob_weights: Weights) -> F32:
         """Returns the gradient with respect to the parameters, shape ``(batch, num_parameters)``.
 
         By the reparameterisation trick: the noise is held, u = mean + std · noise.
@@ -83,11 +81,11 @@ class SquashedGaussian:
         self.num_parameters = 2 * size
         self._size = size
 
-    def sample(self, parameters: Floats, rng: np.random.Generator) -> Squashed:
+    def sample(self, parameters: F32, rng: np.random.Generator) -> Squashed:
         """Returns actions that were drawn for ``parameters``, shape ``(batch, num_parameters)``."""
         return Squashed(parameters, rng.standard_normal((len(parameters), self._size), dtype=np.float32))
 
-    def mode(self, parameters: Floats) -> Floats:
+    def mode(self, parameters: F32) -> F32:
         """Returns the squashed means, shape ``(batch, size)``."""
-        result: Floats = np.tanh(parameters[:, : self._size])
+        result: F32 = np.tanh(parameters[:, : self._size])
         return result

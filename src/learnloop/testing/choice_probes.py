@@ -9,14 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32, I64, Bools
 from learnloop.core.errors import UsageError
 from learnloop.envs.probes import MASKED_REWARDS, legal_actions
 from learnloop.testing.probes import BEST_PROBABILITY, ProbeError
-
-Observations = NDArray[np.float32]
-Masks = NDArray[np.bool_]
 
 NUM_DRAWS = 10_000
 RECOVERED = 0.9
@@ -24,7 +21,7 @@ RECOVERED = 0.9
 
 
 def check_masked(
-    choose: Callable[[Observations, Masks], Any],
+    choose: Callable[[F32, Bools], Any],
     *,
     best_share: float = BEST_PROBABILITY,
     num_draws: int = NUM_DRAWS,
@@ -61,7 +58,7 @@ def check_masked(
             )
 
 
-def _picks(actions: Any, batch_size: int) -> NDArray[np.int64]:
+def _picks(actions: Any, batch_size: int) -> I64:
     picks = np.asarray(actions)
     if picks.shape != (batch_size,) or picks.dtype.kind not in "iu":
         raise UsageError(

@@ -9,27 +9,24 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F64, I64
 from learnloop.core.errors import UsageError
 from learnloop.core.seeding import generator
 from learnloop.testing.probes import ProbeError
-
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 NUM_ROUNDS = 4_000
 CREDIT_TOLERANCE = 0.05
 WORKER, BYSTANDER = 0, 1
 
-Assigner = Callable[[Integers, Floats], Any]
+Assigner = Callable[[I64, F64], Any]
 """From the actions of both agents in each round, shape ``(num_rounds, 2)``, and the reward that they share, shape
 ``(num_rounds,)``, to the credit of each agent in each round, shape ``(num_rounds, 2)``."""
 
 
-def team_rounds(num_rounds: int = NUM_ROUNDS, *, seed: int = 0) -> tuple[Integers, Floats]:
+def team_rounds(num_rounds: int = NUM_ROUNDS, *, seed: int = 0) -> tuple[I64, F64]:
     """Returns rounds in which both agents act by a coin, and the worker's action alone decides the reward."""
-    actions: Integers = generator(seed, "team").integers(2, size=(num_rounds, 2))
+    actions: I64 = generator(seed, "team").integers(2, size=(num_rounds, 2))
     return actions, (actions[:, WORKER] == 1).astype(np.float64)
 
 

@@ -24,14 +24,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32, F64
 from learnloop.core.errors import CheckFailedError, UsageError, one_of
 from learnloop.core.seeding import generator
 from learnloop.envs.probes import NOISE_SIZE, TARGET
 
 Family = Literal["actor-critic", "q", "soft-q"]
-Observation = NDArray[np.float32]
 Outcome = tuple[float, float | None]
 """A reward and the next observation; None: the episode ends."""
 State = Sequence[Outcome] | Callable[[float], Outcome]
@@ -69,11 +68,11 @@ class Judged:
         action_value: Q of a continuous action, a float32 array of shape ``(1,)`` (continuous ``soft-q``).
     """
 
-    value: Callable[[Observation], float] | None = None
-    action_probabilities: Callable[[Observation], Any] | None = None
-    action_values: Callable[[Observation], Any] | None = None
-    action: Callable[[Observation], Any] | None = None
-    action_value: Callable[[Observation, Observation], float] | None = None
+    value: Callable[[F32], float] | None = None
+    action_probabilities: Callable[[F32], Any] | None = None
+    action_values: Callable[[F32], Any] | None = None
+    action: Callable[[F32], Any] | None = None
+    action_value: Callable[[F32, F32], float] | None = None
 
 
 class Expectation(NamedTuple):
@@ -245,7 +244,7 @@ def _found(each: Expectation, judged: Judged, num_noises: int) -> float:
     return float(np.mean([_said(says, each, observation) for observation in shown]))
 
 
-def _said(says: Callable[..., Any], each: Expectation, observation: Observation) -> float:
+def _said(says: Callable[..., Any], each: Expectation, observation: F32) -> float:
     if each.quantity == "action_value":
         return float(says(observation, np.array([each.action], dtype=np.float32)))
     answer = np.asarray(says(observation), dtype=np.float64).reshape(-1)
@@ -348,7 +347,7 @@ def _continuous_soft(probe: Probe, temperature: float) -> list[Expectation]:
     return found
 
 
-def _integral(q_values: NDArray[np.float64], actions: NDArray[np.float64], temperature: float) -> float:
+def _integral(q_values: F64, actions: F64, temperature: float) -> float:
     highest = float(q_values.max())
     weights = np.exp((q_values - highest) / temperature)
     return highest + temperature * math.log(float(np.trapezoid(weights, actions)))

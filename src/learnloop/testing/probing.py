@@ -12,9 +12,9 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.base.algorithm import Algorithm
+from learnloop.core.arrays import F32
 from learnloop.core.errors import CheckFailedError, LearnloopError, UsageError, one_of
 from learnloop.core.spaces import Spaces
 from learnloop.envs import make_stream
@@ -48,7 +48,6 @@ __all__ = [
     "train",
 ]
 
-Floats = NDArray[np.float32]
 OnProgress = Callable[[int], None]
 """Is told how many steps were taken since its last call."""
 
@@ -57,7 +56,7 @@ OnProgress = Callable[[int], None]
 class Valued(Protocol):
     """What says the value of observations."""
 
-    def value(self, observations: Floats) -> Floats:
+    def value(self, observations: F32) -> F32:
         """Returns V, shape ``(batch,)``."""
         ...
 
@@ -66,7 +65,7 @@ class Valued(Protocol):
 class ActionValued(Protocol):
     """What says the values of actions."""
 
-    def action_values(self, observations: Floats, /) -> Floats:
+    def action_values(self, observations: F32, /) -> F32:
         """Returns Q of each action, shape ``(batch, n)``; over a Box it takes actions too."""
         ...
 
@@ -148,14 +147,14 @@ def judge(algorithm: Algorithm, family: Family, *, continuous: bool = False) -> 
     if family != "actor-critic" and not isinstance(algorithm, ActionValued):
         raise UsageError(f"the family {family!r} needs action_values(observations), which the algorithm lacks")
 
-    def value(observation: Floats) -> float:
+    def value(observation: F32) -> float:
         rows = 2_000 if family == "soft-q" and continuous else 1  # there it is an estimate from draws
         return float(np.mean(offered.value(np.repeat(observation[None], rows, axis=0))))
 
-    def action_values(observation: Floats) -> Any:
+    def action_values(observation: F32) -> Any:
         return offered.action_values(observation[None])[0]
 
-    def action_value(observation: Floats, action: Floats) -> float:
+    def action_value(observation: F32, action: F32) -> float:
         return float(offered.action_values(observation[None], action[None])[0])
 
     return Judged(

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F64
 from learnloop.core.protocols import Policy
 
 KINDS = ("archive", "audio", "image", "program", "text")
@@ -53,19 +53,19 @@ class RoutingProblem:
         """Returns the next ``count`` contexts."""
         return [self.context() for _ in range(count)]
 
-    def rewards(self, context: JobContext) -> NDArray[np.float64]:
+    def rewards(self, context: JobContext) -> F64:
         """Returns what each arm would earn in ``context``, with noise, shape ``(5,)``."""
-        noisy: NDArray[np.float64] = expected_rewards(context) + NOISE * self._rng.standard_normal(len(ACTIONS))
+        noisy: F64 = expected_rewards(context) + NOISE * self._rng.standard_normal(len(ACTIONS))
         return noisy
 
 
-def expected_rewards(context: JobContext) -> NDArray[np.float64]:
+def expected_rewards(context: JobContext) -> F64:
     """Returns the expected reward of each arm in ``context``, shape ``(5,)``."""
     arms = np.arange(5)
     target = KINDS.index(str(context["kind"])) + 2.5 * float(context["load"])
     distance = np.abs((arms - target + 2.5) % 5 - 2.5)
     size = np.tanh((math.log(float(context["size"])) - 8) / 2)
-    means: NDArray[np.float64] = 0.1 + 0.8 * np.exp(-((distance / _WIDTH) ** 2) / 2) + 0.05 * (-1.0) ** arms * size
+    means: F64 = 0.1 + 0.8 * np.exp(-((distance / _WIDTH) ** 2) / 2) + 0.05 * (-1.0) ** arms * size
     return means
 
 

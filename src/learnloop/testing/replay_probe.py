@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop.core.arrays import F64, I64
 from learnloop.core.errors import UsageError
 from learnloop.core.seeding import generator
 from learnloop.testing.probes import ProbeError
-
-Floats = NDArray[np.float64]
 
 NUM_ENTRIES = 40
 NUM_DRAWS = 40_000
@@ -24,7 +23,7 @@ WEIGHT_TOLERANCE = 1e-5
 Draw = Callable[[int], tuple[Any, Any]]
 """Draws so many transitions: returns their numbers, counted from 0 in the order in which they were added, and their
 weights, or None where there are none."""
-Fill = Callable[[Floats], Draw]
+Fill = Callable[[F64], Draw]
 """Fills a replay with one transition for each error, gives each that error, and returns how to draw from it."""
 
 
@@ -68,7 +67,7 @@ def check_replay(
     _check_weights(numbers, weights, expected, beta)
 
 
-def _draws(draw: Draw, num_draws: int) -> tuple[NDArray[np.int64], Floats | None]:
+def _draws(draw: Draw, num_draws: int) -> tuple[I64, F64 | None]:
     """Returns what 100 batches show: a replay may draw a batch with less chance than single transitions."""
     size = max(1, num_draws // 100)
     batches = [draw(size) for _ in range(100)]
@@ -84,9 +83,7 @@ def _draws(draw: Draw, num_draws: int) -> tuple[NDArray[np.int64], Floats | None
     return numbers.astype(np.int64), found
 
 
-def _check_weights(
-    numbers: NDArray[np.int64], weights: Floats | None, probabilities: Floats, beta: float | None
-) -> None:
+def _check_weights(numbers: I64, weights: F64 | None, probabilities: F64, beta: float | None) -> None:
     if beta is None:
         if weights is not None and not np.array_equal(weights, np.ones_like(weights)):
             raise ProbeError("P14 (replay): its draws have weights, and none are wanted")
@@ -100,7 +97,7 @@ def _check_weights(
         raise ProbeError(f"P14 (replay): a weight is off by {off:.2g} of what it should be")
 
 
-def chi_square_p_value(counts: NDArray[Any], probabilities: Floats) -> float:
+def chi_square_p_value(counts: NDArray[Any], probabilities: F64) -> float:
     """Returns how likely counts at least so far from ``probabilities`` are, if those are true.
 
     What is expected fewer than 5 times is counted together. What is of probability 0 must not occur: then 0.

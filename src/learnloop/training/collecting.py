@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from learnloop.algorithms.policies.heads import UniformHead
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
+from learnloop.core.arrays import F32, I64
 from learnloop.core.datasets import Dataset
 from learnloop.core.errors import UsageError
 from learnloop.core.seeding import derive_seed, generator
@@ -19,8 +20,6 @@ from learnloop.envs import EnvStream, make_stream
 from learnloop.envs.streams.stream import AnyEnv
 from learnloop.evaluation.returns import MAX_EPISODE_STEPS, BatchPolicy
 from learnloop.nn.encoders.action_codec import ActionCodec
-
-Floats = NDArray[np.float32]
 
 
 class EpsilonPolicy:
@@ -44,7 +43,7 @@ class EpsilonPolicy:
         self._rng = generator(seed, "epsilon")
         self._uniform = UniformHead(policy.spaces.action)
 
-    def choose(self, observations: Floats, masks: Masks | None = None) -> Actions:
+    def choose(self, observations: F32, masks: Masks | None = None) -> Actions:
         """Returns an action for each row of encoded observations."""
         actions = self._policy.choose(observations, masks)
         strays = self._rng.random(len(observations)) < self._epsilon
@@ -145,7 +144,7 @@ def _policy(policy: object, spaces: Spaces, seed: int, number: int) -> Any:
 class _Tick(NamedTuple):
     """One step of all lanes; the arrays are copies."""
 
-    observations: Floats
+    observations: F32
     masks: Masks | None
     actions: Actions
     step: LaneStep
@@ -228,7 +227,7 @@ class _Log:
         return found
 
     @staticmethod
-    def _places(episodes: list[_Episode]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _places(episodes: list[_Episode]) -> tuple[I64, I64]:
         """Returns the tick and the lane of each step, episode by episode."""
         ticks = np.concatenate([np.arange(each.start, each.stop) for each in episodes])
         lanes = np.concatenate([np.full(each.stop - each.start, each.lane) for each in episodes])

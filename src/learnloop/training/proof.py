@@ -17,14 +17,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.core.records import Verdict
 from learnloop.core.seeding import derive_seed
 from learnloop.evaluation.permutation import Interval, holm, paired_interval, sign_flip_p_value, two_sample_p_value
 from learnloop.evaluation.returns import Returns
-
-Floats = NDArray[np.float64]
 
 ALPHA = 0.05
 MIN_EFFECT = 0.5

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from learnloop.algorithms import (
     BanditConfig,
@@ -20,6 +19,7 @@ from learnloop.algorithms import (
     build_config,
     draw,
 )
+from learnloop.core.arrays import F64, I64
 from learnloop.core.errors import ActionError, ContextError, CorruptError, RewardError, UsageError
 from learnloop.core.protocols import PolicyArtifact, Sample
 from learnloop.nn import ContextSchema
@@ -45,7 +45,7 @@ def play(
     return learned
 
 
-def chi_square_p(counts: NDArray[np.int64], probabilities: NDArray[np.float64]) -> float:
+def chi_square_p(counts: I64, probabilities: F64) -> float:
     """Returns the p value of Pearson's test (Wilson and Hilferty's normal approximation of its tail)."""
     possible = probabilities > 0
     assert counts[~possible].sum() == 0

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from learnloop.algorithms import Ridge
 from learnloop.algorithms.bandits import ridge as module
+from learnloop.core.arrays import F64
 from learnloop.core.errors import CorruptError
 
 L2 = 0.7
 
 
-def sparse(rng: np.random.Generator, count: int, dimension: int, share: float) -> NDArray[np.float64]:
+def sparse(rng: np.random.Generator, count: int, dimension: int, share: float) -> F64:
     return rng.standard_normal((count, dimension)) * (rng.random((count, dimension)) < share)
 
 
-def solve(inputs: NDArray[np.float64], rewards: NDArray[np.float64]) -> NDArray[np.float64]:
+def solve(inputs: F64, rewards: F64) -> F64:
     return np.linalg.solve(L2 * np.eye(inputs.shape[1]) + inputs.T @ inputs, inputs.T @ rewards)
 
 

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from learnloop.algorithms.hashed.config import JointConfig
 from learnloop.algorithms.hashed.trainer import JointTrainer
+from learnloop.core.arrays import F64
 from learnloop.core.errors import ActionError, ContextError, LearnloopError, UsageError
 from learnloop.core.protocols import Question, Sample
 from learnloop.core.records import DecisionMode, Verdict
@@ -33,13 +33,13 @@ class Prefers:
 
     num_updates = 1_000
 
-    def scores(self, context: Mapping[str, Any], actions: Sequence[str]) -> NDArray[np.float64]:
+    def scores(self, context: Mapping[str, Any], actions: Sequence[str]) -> F64:
         assert isinstance(context, Question)
         return np.array([features["score"] for features in context.action_features or ()], dtype=np.float64)
 
     def probabilities(
         self, context: Mapping[str, Any], actions: Sequence[str], mask: Sequence[bool] | None = None
-    ) -> NDArray[np.float64]:
+    ) -> F64:
         raise AssertionError("a policy that predicts rewards explores by them")
 
 

@@ -7,8 +7,8 @@ import numbers
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F64, Bools
 from learnloop.core.errors import ActionError, RewardError, one_of
 
 
@@ -31,7 +31,7 @@ def check_actions(actions: Sequence[str], mask: Sequence[bool] | None = None) ->
         allowed_actions(actions, mask)
 
 
-def allowed_actions(actions: Sequence[str], mask: Sequence[bool] | None) -> NDArray[np.bool_]:
+def allowed_actions(actions: Sequence[str], mask: Sequence[bool] | None) -> Bools:
     """Returns which of ``actions`` are allowed, shape ``(len(actions),)``.
 
     Raises:
@@ -69,7 +69,7 @@ def check_reward(reward: object) -> float:
     return number
 
 
-def draw(probabilities: NDArray[np.float64], rng: np.random.Generator) -> int:
+def draw(probabilities: F64, rng: np.random.Generator) -> int:
     """Returns the index of an action drawn from ``probabilities``; never one whose probability is 0."""
     point = float(rng.random())
     total = 0.0

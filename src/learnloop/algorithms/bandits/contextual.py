@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.bandits.actions import allowed_actions, check_actions, check_reward
 from learnloop.algorithms.bandits.linear_policy import LinearPolicy
@@ -21,12 +20,12 @@ from learnloop.algorithms.bandits.linucb import LinUCBConfig, linucb_probabiliti
 from learnloop.algorithms.bandits.ridge import Ridge
 from learnloop.algorithms.bandits.squarecb import SquareCBConfig, squarecb_probabilities
 from learnloop.algorithms.bandits.thompson import ThompsonConfig, thompson_probabilities
+from learnloop.core.arrays import F64, Bools, Indices
 from learnloop.core.errors import CorruptError, UsageError, one_of
 from learnloop.core.protocols import Context, PolicyArtifact, Sample
 from learnloop.nn.encoders.context_encoder import ContextEncoder
 from learnloop.nn.encoders.context_schema import ContextSchema
 
-Floats = NDArray[np.float64]
 AnyConfig = SquareCBConfig | LinUCBConfig | ThompsonConfig
 
 MAX_WARM_UP = 10
@@ -35,7 +34,7 @@ MAX_WARM_UP = 10
 
 class _Algorithm(NamedTuple):
     config: type[AnyConfig]
-    probabilities: Callable[..., Floats]
+    probabilities: Callable[..., F64]
     needs_widths: bool
 
 
@@ -69,7 +68,7 @@ class Prepared(NamedTuple):
     """A context that was checked."""
 
     context: Context
-    x: Floats | None
+    x: F64 | None
     """Its vector, shape ``(dimension,)``; None: the encoder was not fitted yet."""
 
 
@@ -112,8 +111,8 @@ class ContextualBandit:
         self._offset = 0.0
         self._scale = 1.0
         self._actions: tuple[str, ...] | None = None
-        self._rows: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
-        self._all_allowed: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self._rows: Indices = np.zeros(0, dtype=np.intp)
+        self._all_allowed: Bools = np.zeros(0, dtype=np.bool_)
         self._num_rows = 0
 
     @property
@@ -145,7 +144,7 @@ class ContextualBandit:
         actions: Sequence[str],
         mask: Sequence[bool] | None,
         rng: np.random.Generator,
-    ) -> Floats:
+    ) -> F64:
         """Returns the probability of each action, shape ``(len(actions),)``; 0 where ``mask`` is False.
 
         Raises:
@@ -154,7 +153,7 @@ class ContextualBandit:
         rows = self._lookup(actions)
         allowed = self._all_allowed if mask is None else allowed_actions(actions, mask)
         if self._ridge is None:
-            uniform: Floats = allowed / np.count_nonzero(allowed)
+            uniform: F64 = allowed / np.count_nonzero(allowed)
             return uniform
         x = self._vector(prepared)
         means = self._ridge.means(x)[rows]
@@ -250,7 +249,7 @@ class ContextualBandit:
             bandit._ridge = Ridge.from_tensors(dimension, state.config.l2_weight, state.actions, artifact.tensors)
         return bandit
 
-    def _lookup(self, actions: Sequence[str]) -> NDArray[np.intp]:
+    def _lookup(self, actions: Sequence[str]) -> Indices:
         """Returns the ridge's row of each action; checks ``actions`` where they are not those of the last call."""
         num_rows = 0 if self._ridge is None else self._ridge.num_rows
         if num_rows != self._num_rows or tuple(actions) != self._actions:
@@ -261,7 +260,7 @@ class ContextualBandit:
             self._actions, self._num_rows = tuple(actions), num_rows
         return self._rows
 
-    def _vector(self, prepared: Prepared) -> Floats:
+    def _vector(self, prepared: Prepared) -> F64:
         if prepared.x is not None:
             return prepared.x
         if self._encoder is None:
@@ -298,7 +297,7 @@ class ContextualBandit:
         self.num_updates += len(samples)
 
 
-def _offset_and_spread(rewards: Floats) -> tuple[float, float]:
+def _offset_and_spread(rewards: F64) -> tuple[float, float]:
     """Returns mean and standard deviation of ``rewards``; the latter is 0 where they differ by rounding only."""
     peak = float(np.abs(rewards).max()) or 1.0
     spread = float(np.std(rewards / peak))

@@ -6,11 +6,9 @@ from typing import Literal
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.bandits.config import check_range
-
-Floats = NDArray[np.float64]
+from learnloop.core.arrays import F64, Bools
 
 
 class ExplorationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,7 +31,7 @@ class ExplorationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         check_range("temperature", self.temperature, 1e-6, 1e6)
 
 
-def explore(scores: Floats, allowed: NDArray[np.bool_], num_updates: int, config: ExplorationConfig) -> Floats:
+def explore(scores: F64, allowed: Bools, num_updates: int, config: ExplorationConfig) -> F64:
     """Returns the probability of each action, shape ``(num_actions,)``; 0 where not ``allowed``.
 
     squarecb: 1 / (K + gamma (y_b - y_a)) for the K allowed actions other than the best b, which gets the rest (Foster
@@ -63,9 +61,9 @@ def explore(scores: Floats, allowed: NDArray[np.bool_], num_updates: int, config
     return explore_distribution(chosen, allowed, config.epsilon)
 
 
-def explore_distribution(probabilities: Floats, allowed: NDArray[np.bool_], epsilon: float) -> Floats:
+def explore_distribution(probabilities: F64, allowed: Bools, epsilon: float) -> F64:
     """Returns ``probabilities`` with a share of ``epsilon`` drawn uniformly from the ``allowed`` actions instead."""
     if epsilon == 0.0:
         return probabilities
-    mixed: Floats = (1.0 - epsilon) * probabilities + (epsilon / np.count_nonzero(allowed)) * allowed
+    mixed: F64 = (1.0 - epsilon) * probabilities + (epsilon / np.count_nonzero(allowed)) * allowed
     return mixed

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.bandits.actions import allowed_actions, check_actions
 from learnloop.algorithms.hashed.policy import TAG as JOINT
 from learnloop.algorithms.hashed.policy import JointPolicy
 from learnloop.algorithms.policies.named_actions import TAG as NAMED_ACTIONS
 from learnloop.algorithms.policies.named_actions import NamedActionsPolicy
+from learnloop.core.arrays import F64
 from learnloop.core.errors import CorruptError, one_of
 from learnloop.core.protocols import Context, Policy, PolicyArtifact
 from learnloop.nn.encoders.context_encoder import ContextEncoder
@@ -39,9 +39,7 @@ class LinearPolicy:
         encoder: from a context to a vector; None: nothing was learned.
     """
 
-    def __init__(
-        self, encoder: ContextEncoder | None, actions: Sequence[str], weights: NDArray[np.float64], learned_by: str
-    ) -> None:
+    def __init__(self, encoder: ContextEncoder | None, actions: Sequence[str], weights: F64, learned_by: str) -> None:
         """Keeps a copy of ``weights``, shape ``(len(actions), encoder.dimension)``."""
         self.encoder = encoder
         self.actions = list(actions)
@@ -50,7 +48,7 @@ class LinearPolicy:
         self._weights.setflags(write=False)
         self._rows = {action: row for row, action in enumerate(self.actions, start=1)}
 
-    def predict(self, context: Context, actions: Sequence[str]) -> NDArray[np.float64]:
+    def predict(self, context: Context, actions: Sequence[str]) -> F64:
         """Returns the predicted reward of each action, shape ``(len(actions),)``.
 
         The unit is the standard deviation of the first rewards that were learned; 0 is their mean.
@@ -61,12 +59,10 @@ class LinearPolicy:
         if self.encoder is None:
             return np.zeros(len(actions))
         rows = [self._rows.get(action, 0) for action in actions]
-        predictions: NDArray[np.float64] = (self._weights @ self.encoder.encode(context))[rows]
+        predictions: F64 = (self._weights @ self.encoder.encode(context))[rows]
         return predictions
 
-    def probabilities(
-        self, context: Context, actions: Sequence[str], mask: Sequence[bool] | None = None
-    ) -> NDArray[np.float64]:
+    def probabilities(self, context: Context, actions: Sequence[str], mask: Sequence[bool] | None = None) -> F64:
         """Returns the probability of each action, shape ``(len(actions),)``; 0 where ``mask`` is False.
 
         Raises:
@@ -77,7 +73,7 @@ class LinearPolicy:
         allowed = allowed_actions(actions, mask)
         scores = np.where(allowed, self.predict(context, actions), -np.inf)
         top = scores == scores.max()
-        probabilities: NDArray[np.float64] = top / np.count_nonzero(top)
+        probabilities: F64 = top / np.count_nonzero(top)
         return probabilities
 
     def to_artifact(self) -> PolicyArtifact:

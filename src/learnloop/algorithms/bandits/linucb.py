@@ -6,9 +6,9 @@ Source: Li et al. 2010, A Contextual-Bandit Approach to Personalized News Articl
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.bandits.config import BanditConfig, check_range
+from learnloop.core.arrays import F64, Bools
 
 
 class LinUCBConfig(BanditConfig, frozen=True, kw_only=True, tag="linucb"):
@@ -27,13 +27,13 @@ class LinUCBConfig(BanditConfig, frozen=True, kw_only=True, tag="linucb"):
 
 
 def linucb_probabilities(
-    means: NDArray[np.float64],
-    widths: NDArray[np.float64],
-    allowed: NDArray[np.bool_],
+    means: F64,
+    widths: F64,
+    allowed: Bools,
     num_updates: int,
     config: LinUCBConfig,
     rng: np.random.Generator,
-) -> NDArray[np.float64]:
+) -> F64:
     """Returns the probability of each action, shape ``(num_actions,)``; 0 where not ``allowed``.
 
     The actions with the highest upper bound mean + alpha sqrt(x^T A^-1 x) share 1 - epsilon evenly (the paper breaks
@@ -43,6 +43,6 @@ def linucb_probabilities(
     """
     bounds = np.where(allowed, means + config.alpha * np.sqrt(widths), -np.inf)
     top = bounds == bounds.max()
-    probabilities: NDArray[np.float64] = (1.0 - config.epsilon) / np.count_nonzero(top) * top
+    probabilities: F64 = (1.0 - config.epsilon) / np.count_nonzero(top) * top
     probabilities += config.epsilon / np.count_nonzero(allowed) * allowed
     return probabilities

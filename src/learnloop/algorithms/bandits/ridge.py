@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.algorithms.bandits.small_products import gram, spd_inverse
+from learnloop.core.arrays import F64, I64, Indices
 from learnloop.core.errors import CorruptError
-
-Floats = NDArray[np.float64]
 
 BLOCK = 16
 """Updates of one action that are gathered before its matrices change."""
@@ -35,19 +34,19 @@ SMALL = 8192
 class _State(NamedTuple):
     """The arrays, one row an action; capacity beyond the rows in use is zero."""
 
-    counts: NDArray[np.int64]
-    weights: Floats
-    targets: Floats
+    counts: I64
+    weights: F64
+    targets: F64
     """Without the gathered rewards."""
-    precisions: Floats
+    precisions: F64
     """Without the gathered contexts."""
-    inverses: Floats
+    inverses: F64
     """Without the gathered updates."""
-    inputs: Floats
+    inputs: F64
     """The gathered contexts."""
-    rewards: Floats
+    rewards: F64
     """The gathered rewards."""
-    updates: Floats
+    updates: F64
     """The gathered updates of the inverse."""
 
 
@@ -73,25 +72,25 @@ class Ridge:
         return len(self.actions) + 1
 
     @property
-    def counts(self) -> NDArray[np.int64]:
+    def counts(self) -> I64:
         """How many rewards each row has learned from, shape ``(num_rows,)``."""
         return self._state.counts[: self.num_rows]
 
     @property
-    def weights(self) -> Floats:
+    def weights(self) -> F64:
         """The weights of each row, shape ``(num_rows, dimension)``."""
         return self._state.weights[: self.num_rows]
 
-    def rows(self, actions: Sequence[str]) -> NDArray[np.intp]:
+    def rows(self, actions: Sequence[str]) -> Indices:
         """Returns the row of each action, shape ``(len(actions),)``; 0 for one that was never learned from."""
         return np.array([self._rows.get(action, 0) for action in actions], dtype=np.intp)
 
-    def means(self, x: Floats) -> Floats:
+    def means(self, x: F64) -> F64:
         """Returns the predicted reward of each row in context ``x``, shape ``(num_rows,)``."""
-        means: Floats = np.vecdot(self._state.weights[: self.num_rows], x)
+        means: F64 = np.vecdot(self._state.weights[: self.num_rows], x)
         return means
 
-    def widths(self, x: Floats) -> Floats:
+    def widths(self, x: F64) -> F64:
         """Returns x^T A^-1 x of each row, shape ``(num_rows,)``: the squared width of its confidence interval."""
         num_rows = self.num_rows
         inverses = self._state.inverses[:num_rows]
@@ -102,10 +101,10 @@ class Ridge:
         else:
             plain = np.vecdot(np.vecdot(inverses, x), x)
         gathered = np.vecdot(self._state.updates[:num_rows], x)
-        widths: Floats = np.maximum(plain - np.vecdot(gathered, gathered), 0.0)
+        widths: F64 = np.maximum(plain - np.vecdot(gathered, gathered), 0.0)
         return widths
 
-    def update(self, action: str, x: Floats, y: float) -> None:
+    def update(self, action: str, x: F64, y: float) -> None:
         """Learns that ``action`` earned ``y`` in context ``x``.
 
         Source: Sherman and Morrison 1950: with u = A^-1 x and s = 1 + x^T u, the inverse becomes A^-1 - u u^T / s
@@ -125,13 +124,13 @@ class Ridge:
         if gathered == BLOCK - 1:
             self._flush(row)
 
-    def correct(self, action: str, x: Floats, delta: float) -> None:
+    def correct(self, action: str, x: F64, delta: float) -> None:
         """Learns that a reward of ``action`` in context ``x`` that was learned before was too small by ``delta``."""
         row = self._row(action)
         self._state.weights[row] += self._solve(row, x) * delta
         self._state.targets[row] += delta * x
 
-    def update_many(self, action: str, inputs: Floats, rewards: Floats) -> None:
+    def update_many(self, action: str, inputs: F64, rewards: F64) -> None:
         """Learns ``rewards``, shape ``(n,)``, of ``action`` in contexts ``inputs``, shape ``(n, dimension)``, at once.
 
         The weights are those of ``n`` calls of ``update``, but for rounding.
@@ -192,12 +191,12 @@ class Ridge:
         for wider, array in zip(self._state, old, strict=True):
             wider[: self.num_rows] = array
 
-    def _solve(self, row: int, x: Floats) -> Floats:
+    def _solve(self, row: int, x: F64) -> F64:
         """Returns A^-1 x."""
         support = x.nonzero()[0]
         inverse = self._state.inverses[row]
         if len(support) * self.dimension <= SMALL:
-            solved: Floats = x[support].dot(inverse.take(support, axis=0))
+            solved: F64 = x[support].dot(inverse.take(support, axis=0))
         else:
             solved = np.vecdot(inverse, x)
         updates = self._state.updates[row]

@@ -7,16 +7,15 @@ update 17 times slower. OpenBLAS stays on one thread up to about 2^18 multiplica
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from learnloop.core.arrays import F64
 
 _LIMIT = 2**18
 _DEPTH = 64
 _PIVOTS = 32
 
 
-def gram(a: Floats) -> Floats:
+def gram(a: F64) -> F64:
     """Returns a^T a, shape ``(n, n)``, of ``a`` with shape ``(k, n)``."""
     total = np.zeros((a.shape[1], a.shape[1]))
     for start in range(0, a.shape[0], _DEPTH):
@@ -25,14 +24,14 @@ def gram(a: Floats) -> Floats:
     return total
 
 
-def add_product(total: Floats, a: Floats, b: Floats) -> None:
+def add_product(total: F64, a: F64, b: F64) -> None:
     """Adds a b to ``total``, for ``a`` with shape ``(m, k)`` and ``b`` with shape ``(k, n)``, k at most 64."""
     width = max(1, _LIMIT // max(1, a.shape[0] * a.shape[1]))
     for start in range(0, b.shape[1], width):
         total[:, start : start + width] += a @ b[:, start : start + width]
 
 
-def spd_inverse(matrix: Floats) -> Floats:
+def spd_inverse(matrix: F64) -> F64:
     """Returns the inverse of a symmetric positive definite ``matrix``, shape ``(n, n)``.
 
     Source: Goodnight 1979, A Tutorial on the SWEEP Operator, section 3; here it sweeps blocks of pivots.

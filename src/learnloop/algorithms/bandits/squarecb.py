@@ -7,9 +7,9 @@ algorithm 1. The oracle here is a ridge regression for each action.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.bandits.config import BanditConfig, check_range
+from learnloop.core.arrays import F64, Bools
 
 
 class SquareCBConfig(BanditConfig, frozen=True, kw_only=True, tag="squarecb"):
@@ -34,13 +34,13 @@ class SquareCBConfig(BanditConfig, frozen=True, kw_only=True, tag="squarecb"):
 
 
 def squarecb_probabilities(
-    means: NDArray[np.float64],
-    widths: NDArray[np.float64] | None,
-    allowed: NDArray[np.bool_],
+    means: F64,
+    widths: F64 | None,
+    allowed: Bools,
     num_updates: int,
     config: SquareCBConfig,
     rng: np.random.Generator,
-) -> NDArray[np.float64]:
+) -> F64:
     """Returns the probability of each action, shape ``(num_actions,)``; 0 where not ``allowed``.
 
     With K allowed actions, the best prediction y_b and gamma: p_a = 1 / (K + gamma (y_b - y_a)) for a other than b,

@@ -6,9 +6,9 @@ Source: Agrawal and Goyal 2013, Thompson Sampling for Contextual Bandits with Li
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.bandits.config import BanditConfig, check_range
+from learnloop.core.arrays import F64, Bools
 
 
 class ThompsonConfig(BanditConfig, frozen=True, kw_only=True, tag="thompson"):
@@ -30,13 +30,13 @@ class ThompsonConfig(BanditConfig, frozen=True, kw_only=True, tag="thompson"):
 
 
 def thompson_probabilities(
-    means: NDArray[np.float64],
-    widths: NDArray[np.float64],
-    allowed: NDArray[np.bool_],
+    means: F64,
+    widths: F64,
+    allowed: Bools,
     num_updates: int,
     config: ThompsonConfig,
     rng: np.random.Generator,
-) -> NDArray[np.float64]:
+) -> F64:
     """Returns the probability of each action, shape ``(num_actions,)``; 0 where not ``allowed``.
 
     A draw of the weights from N(w, v^2 A^-1) enters a decision only by its product with x, and the actions' weights
@@ -48,5 +48,5 @@ def thompson_probabilities(
     scores = np.where(allowed, means, -np.inf)
     draws = scores + config.posterior_scale * np.sqrt(widths) * rng.standard_normal((config.num_draws, len(means)))
     wins = np.bincount(draws.argmax(axis=1), minlength=len(means))
-    floor: NDArray[np.float64] = config.epsilon / np.count_nonzero(allowed) * allowed
+    floor: F64 = config.epsilon / np.count_nonzero(allowed) * allowed
     return floor + (1.0 - config.epsilon) / config.num_draws * wins

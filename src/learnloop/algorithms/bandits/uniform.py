@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.base.algorithm import Algorithm, Chosen
 from learnloop.algorithms.base.config import AlgorithmConfig
@@ -11,10 +10,9 @@ from learnloop.algorithms.base.states import AlgorithmState
 from learnloop.algorithms.live.episodes import LiveStep
 from learnloop.algorithms.policies.heads import UniformHead
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
+from learnloop.core.arrays import F32
 from learnloop.core.spaces import Spaces
 from learnloop.core.stepping import Actions, LaneStep, Masks
-
-Floats = NDArray[np.float32]
 
 
 class RandomConfig(AlgorithmConfig, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="random"):
@@ -31,11 +29,11 @@ class Random(Algorithm):
         super().__init__(config, spaces, num_lanes=num_lanes, seed=seed)
         self._head = UniformHead(spaces.action)
 
-    def choose(self, observations: Floats, masks: Masks | None = None) -> Actions:
+    def choose(self, observations: F32, masks: Masks | None = None) -> Actions:
         """Returns a draw for each lane."""
         return self._choose(observations, masks).actions
 
-    def _choose(self, observations: Floats, masks: Masks | None) -> Chosen:
+    def _choose(self, observations: F32, masks: Masks | None) -> Chosen:
         return Chosen(self._head.choose(observations, masks, self._rng))
 
     def record(self, step: LaneStep) -> None:

@@ -16,7 +16,6 @@ from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.base.config import AlgorithmConfig
 from learnloop.algorithms.base.diagnostics import LayerNorms
@@ -24,6 +23,7 @@ from learnloop.algorithms.base.metrics import Metrics
 from learnloop.algorithms.base.states import AlgorithmState
 from learnloop.algorithms.live.episodes import LiveEpisodes, LiveStep
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
+from learnloop.core.arrays import F32, I64
 from learnloop.core.errors import CorruptError, DivergedError, UsageError
 from learnloop.core.seeding import generator
 from learnloop.core.spaces import Spaces
@@ -33,9 +33,6 @@ from learnloop.nn.encoders.observation_encoder import ObservationEncoder
 from learnloop.nn.network import Network
 from learnloop.nn.optimizers import Optimizer, clip_coefficient, gradient_norm
 
-Floats = NDArray[np.float32]
-
-
 NORMS_INTERVAL = 16
 """The gradient's norm in each layer is looked at so seldom, in gradient steps: it takes about a tenth of one."""
 
@@ -44,13 +41,13 @@ class Chosen(NamedTuple):
     """Actions for a batch of observations, with what the algorithm wants to know of them when their reward comes."""
 
     actions: Actions
-    log_probs: NDArray[np.float32] | None = None
+    log_probs: F32 | None = None
     """Of the actions under the policy that chose them, shape ``(batch,)``; None: the algorithm has no use for it."""
-    values: NDArray[np.float32] | None = None
+    values: F32 | None = None
     """Of the observations, as the algorithm judged them then, shape ``(batch,)``."""
-    dropout: NDArray[np.int64] | None = None
+    dropout: I64 | None = None
     """Which dropout mask each row was seen through, shape ``(batch,)``."""
-    seen: Floats | None = None
+    seen: F32 | None = None
     """The observations as the network saw them, if that is not as they were given."""
     num_updates: int = 0
     """Gradient steps before they were chosen: which policy it was."""
@@ -101,7 +98,7 @@ class Algorithm(ABC):
     # With environments -------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def choose(self, observations: Floats, masks: Masks | None = None) -> Actions:
+    def choose(self, observations: F32, masks: Masks | None = None) -> Actions:
         """Returns an action for each lane, exploring, and remembers what ``record`` will need.
 
         Args:
@@ -197,7 +194,7 @@ class Algorithm(ABC):
     # What a subclass gives ---------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _choose(self, observations: Floats, masks: Masks | None) -> Chosen:
+    def _choose(self, observations: F32, masks: Masks | None) -> Chosen:
         """Returns explored actions for a batch of observations, shape ``(batch, encoder.size)``."""
 
     @abstractmethod
@@ -265,7 +262,7 @@ class Algorithm(ABC):
         self,
         network: Network,
         optimizer: Optimizer,
-        gradient: Floats,
+        gradient: F32,
         loss: float,
         learning_rate: float,
         max_grad_norm: float | None = None,
@@ -287,7 +284,7 @@ class Algorithm(ABC):
         self._move(network, optimizer, norm, learning_rate, max_grad_norm)
         return norm
 
-    def _find_gradient(self, network: Network, gradient: Floats, loss: float) -> float:
+    def _find_gradient(self, network: Network, gradient: F32, loss: float) -> float:
         """Leaves the gradient of the parameters in ``network`` and returns its norm; the first part of a step.
 
         Raises:
@@ -298,7 +295,7 @@ class Algorithm(ABC):
         network.backward(gradient)
         return self._checked_norm(network.gradients)
 
-    def _checked_norm(self, gradients: Floats) -> float:
+    def _checked_norm(self, gradients: F32) -> float:
         """Returns the norm of ``gradients``, shape ``(num_parameters,)``, if it is finite."""
         norm = gradient_norm(gradients)
         if not math.isfinite(norm):
@@ -314,7 +311,7 @@ class Algorithm(ABC):
             self._note_layers(network)
         optimizer.step(learning_rate, clip_coefficient(norm, max_grad_norm))
 
-    def _check_outputs(self, outputs: Floats) -> None:
+    def _check_outputs(self, outputs: F32) -> None:
         if not math.isfinite(float(np.add.reduce(outputs, axis=None))):
             raise DivergedError(f"after update {self.num_updates} the network's outputs are not finite")
 

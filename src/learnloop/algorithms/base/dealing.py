@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32
 from learnloop.core.errors import UsageError
 
 
@@ -29,11 +30,11 @@ def deal(values: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
     return dealt
 
 
-def deal_centred(advantages: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
+def deal_centred(advantages: F32, rng: np.random.Generator) -> F32:
     """Returns ``advantages`` less their mean, shape ``(batch,)``, in any order.
 
     What each action may get is then 0 on the average, its own included: the policy's gradient is 0 in expectation over
     the order, whatever the batch. Had it never its own, it would get a little of the opposite.
     """
-    centred: NDArray[np.float32] = rng.permutation(advantages - advantages.mean(dtype=np.float64)).astype(np.float32)
+    centred: F32 = rng.permutation(advantages - advantages.mean(dtype=np.float64)).astype(np.float32)
     return centred

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.base.metrics import Metrics
+from learnloop.core.arrays import F32
 from learnloop.nn.mlp.network import MLP
 from learnloop.nn.network import Network
 
@@ -32,7 +32,7 @@ class LayerNorms:
             metrics.add(name, math.sqrt(float(part @ part)))
 
 
-def dormant_ratio(network: Network, observations: NDArray[np.float32] | None = None) -> float | None:
+def dormant_ratio(network: Network, observations: F32 | None = None) -> float | None:
     """Returns the share of hidden units that hardly ever react; None for a network that does not show its units.
 
     Args:

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32, F64, Bools
 from learnloop.nn.encoders.normalisation import CLIP, EPSILON, Normaliser, RunningMoments
-
-Floats = NDArray[np.float32]
 
 
 class ObservationScaler:
@@ -19,7 +18,7 @@ class ObservationScaler:
     def __init__(self, size: int) -> None:
         self._moments = RunningMoments(size)
 
-    def see(self, observations: Floats, left_out: NDArray[np.bool_] | None = None) -> Floats:
+    def see(self, observations: F32, left_out: Bools | None = None) -> F32:
         """Takes in ``observations``, shape ``(batch, size)``, and returns them normalised.
 
         Args:
@@ -29,7 +28,7 @@ class ObservationScaler:
         self._moments.update(observations if left_out is None else observations[~left_out])
         return self.apply(observations)
 
-    def apply(self, observations: Floats) -> Floats:
+    def apply(self, observations: F32) -> F32:
         """Returns ``observations`` normalised by what was seen so far."""
         return self.normaliser().apply(observations)
 
@@ -55,9 +54,7 @@ class RewardScaler:
         self._live: dict[str, float] = {}
         self._gamma = gamma
 
-    def see(
-        self, rewards: NDArray[np.float64], ended: NDArray[np.bool_], valid: NDArray[np.bool_] | None = None
-    ) -> NDArray[np.float64]:
+    def see(self, rewards: F64, ended: Bools, valid: Bools | None = None) -> F64:
         """Takes in the rewards of all lanes, shape ``(num_lanes,)``, but of those that only reset themselves.
 
         Returns:
@@ -76,9 +73,9 @@ class RewardScaler:
         self._moments.update(np.array([[total]]))
         return float(self.apply(np.array([reward]))[0])
 
-    def apply(self, rewards: NDArray[np.floating]) -> NDArray[np.float64]:
+    def apply(self, rewards: NDArray[np.floating]) -> F64:
         """Returns ``rewards`` scaled by what was seen so far."""
-        scaled: NDArray[np.float64] = np.clip(rewards / np.sqrt(self._moments.variance[0] + EPSILON), -CLIP, CLIP)
+        scaled: F64 = np.clip(rewards / np.sqrt(self._moments.variance[0] + EPSILON), -CLIP, CLIP)
         return scaled
 
     def reset(self) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.hashed.config import JointConfig
 from learnloop.algorithms.hashed.features import (
@@ -24,11 +23,9 @@ from learnloop.algorithms.hashed.features import (
 )
 from learnloop.algorithms.hashed.model import Encoded
 from learnloop.algorithms.hashed.policy import block_start
+from learnloop.core.arrays import F32, F64, Indices
 from learnloop.core.errors import ActionError, ContextError, DivergedError
 from learnloop.core.protocols import Sample
-
-Floats = NDArray[np.float64]
-Rows = NDArray[np.intp]
 
 MAX_ROWS = 100_000
 """So many samples are remembered; after that all are read anew."""
@@ -40,8 +37,8 @@ class Numbers(NamedTuple):
     """The scales of the features that are numbers."""
 
     names: list[str]
-    means: Floats
-    scales: Floats
+    means: F64
+    scales: F64
 
 
 class Standardised(NamedTuple):
@@ -49,8 +46,8 @@ class Standardised(NamedTuple):
 
     encoded: Encoded
     numbers: Numbers
-    vector_means: Floats
-    vector_scales: Floats
+    vector_means: F64
+    vector_scales: F64
 
 
 class _Side:
@@ -59,14 +56,14 @@ class _Side:
     def __init__(self) -> None:
         self.ids: list[list[int]] = []
         self.values: list[list[float]] = []
-        self._table: tuple[Rows, Floats] | None = None
+        self._table: tuple[Indices, F64] | None = None
 
     def add(self, ids: list[int], values: list[float]) -> None:
         self.ids.append(ids)
         self.values.append(values)
         self._table = None
 
-    def table(self) -> tuple[Rows, Floats]:
+    def table(self) -> tuple[Indices, F64]:
         """Returns ids and values, each of shape ``(num_rows, width)``, padded with id 0 and value 0."""
         if self._table is None:
             lengths = np.array([len(ids) for ids in self.ids])
@@ -77,7 +74,7 @@ class _Side:
             self._table = ids, values
         return self._table
 
-    def take(self, rows: Rows) -> tuple[Rows, Floats]:
+    def take(self, rows: Indices) -> tuple[Indices, F64]:
         """Returns ids and values of ``rows``, no wider than they need."""
         ids, values = self.table()
         width = max(len(self.ids[row]) for row in set(rows.tolist()))
@@ -103,7 +100,7 @@ class JointEncoder:
         self._is_number: list[bool] = []
         self._context, self._action = _Side(), _Side()
         self._blocks: list[int] = []
-        self._vectors: list[NDArray[np.float32] | None] = []
+        self._vectors: list[F32 | None] = []
         self._id("constant", CONSTANT, is_number=False)
 
     def encode(self, samples: Sequence[Sample]) -> Standardised:
@@ -183,7 +180,7 @@ class JointEncoder:
             self._is_number.append(is_number)
         return found
 
-    def _scales(self, sides: list[tuple[Rows, Floats]], num_rows: int) -> tuple[Floats, Floats]:
+    def _scales(self, sides: list[tuple[Indices, F64]], num_rows: int) -> tuple[F64, F64]:
         """Returns mean and scale of each feature; 0 and 1 of indicators."""
         ids = np.concatenate([each[0].ravel() for each in sides])
         values = np.concatenate([each[1].ravel() for each in sides])
@@ -204,7 +201,7 @@ class JointEncoder:
         scales[scales < np.finfo(np.float64).tiny] = 1.0
         return means, scales
 
-    def _scaled_vectors(self, rows: Rows) -> tuple[Floats, Floats, Floats]:
+    def _scaled_vectors(self, rows: Indices) -> tuple[F64, F64, F64]:
         """Returns vectors, their means and their scales; samples without one have zeros."""
         found = [self._vectors[row] for row in rows.tolist()]
         lengths = {vector.size for vector in found if vector is not None}
@@ -222,7 +219,7 @@ class JointEncoder:
         return vectors, means, scales
 
 
-def _scaled(side: tuple[Rows, Floats], means: Floats, scales: Floats) -> Floats:
+def _scaled(side: tuple[Indices, F64], means: F64, scales: F64) -> F64:
     ids, values = side
-    scaled: Floats = (values - means[ids]) / scales[ids]
+    scaled: F64 = (values - means[ids]) / scales[ids]
     return np.clip(scaled, -MAX_SIZE, MAX_SIZE)

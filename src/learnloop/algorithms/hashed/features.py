@@ -9,13 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32, U64, Indices
 from learnloop.core.errors import ContextError
 from learnloop.core.protocols import Question
-
-Hashes = NDArray[np.uint64]
-Floats = NDArray[np.float64]
 
 MAX_NAME_LENGTH = 4_096
 """Characters of a feature's name, the value of a text included."""
@@ -201,7 +198,7 @@ def check_pairs(num_context: int, num_action: int) -> None:
         )
 
 
-def vector_of(context: Mapping[str, Any]) -> NDArray[np.float32] | None:
+def vector_of(context: Mapping[str, Any]) -> F32 | None:
     """Returns the vector of ``context``, shape ``(n,)``; None where it has none.
 
     Raises:
@@ -220,7 +217,7 @@ def vector_of(context: Mapping[str, Any]) -> NDArray[np.float32] | None:
     return vector
 
 
-def joint_indices(context: Hashes, action: Hashes, num_bits: int) -> NDArray[np.intp]:
+def joint_indices(context: U64, action: U64, num_bits: int) -> Indices:
     """Returns which weight each pair of features has; ``context`` and ``action`` are broadcast against each other.
 
     Multiplicative hashing: the upper bits of a product with an odd constant.
@@ -228,5 +225,5 @@ def joint_indices(context: Hashes, action: Hashes, num_bits: int) -> NDArray[np.
     Source: Knuth 1998, The Art of Computer Programming 3, section 6.4; hashed features as Weinberger et al. 2009,
     Feature Hashing for Large Scale Multitask Learning, section 2.
     """
-    mixed: Hashes = (context * _MULTIPLIERS[0] + action) * _MULTIPLIERS[1]
+    mixed: U64 = (context * _MULTIPLIERS[0] + action) * _MULTIPLIERS[1]
     return (mixed >> np.uint64(64 - num_bits)).astype(np.intp)

@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.hashed.config import JointConfig
-from learnloop.algorithms.hashed.features import CONSTANT, Hashes, joint_indices
+from learnloop.algorithms.hashed.features import CONSTANT, joint_indices
+from learnloop.core.arrays import F64, U64, Indices
 from learnloop.core.errors import DivergedError
-
-Floats = NDArray[np.float64]
-Rows = NDArray[np.intp]
 
 _MAX_EXPANDED = 2**23  # pairs of all samples that are kept; more are made anew for each minibatch
 _STEPS_PER_PASS = 64  # smaller minibatches learn more from few samples, larger ones are faster
@@ -23,24 +20,24 @@ _TINY = 1e-12
 class Encoded(NamedTuple):
     """Samples as arrays: the context and the action that was taken. Rows are padded with values of 0."""
 
-    context_hashes: Hashes
+    context_hashes: U64
     """Shape ``(num_samples, width)``; the first column is the constant."""
-    context_values: Floats
-    action_hashes: Hashes
+    context_values: F64
+    action_hashes: U64
     """Shape ``(num_samples, another width)``; the first column is the constant."""
-    action_values: Floats
-    blocks: Rows
+    action_values: F64
+    blocks: Indices
     """Where the action's weights of the vector begin, shape ``(num_samples,)``."""
-    vectors: Floats
+    vectors: F64
     """Shape ``(num_samples, n)``; rows of 0 where there is none; n is 0 where no sample has one."""
 
 
 class Weights(NamedTuple):
     """What was learned."""
 
-    pairs: Floats
+    pairs: F64
     """Shape ``(2**num_bits,)``."""
-    vectors: Floats
+    vectors: F64
     """Shape ``(2**num_bits + n,)``; empty without vectors."""
     loss: float
     """Half the mean weighted square of the last pass's errors, for rewards of variance 1."""
@@ -70,14 +67,14 @@ class _Pairs:
         if whole is not None and step >= num_rows:
             self._whole = self._compact[whole[0]], whole[1]
 
-    def of(self, rows: Rows) -> tuple[Rows, Floats]:
+    def of(self, rows: Indices) -> tuple[Indices, F64]:
         """Returns indices into ``used`` and values of the pairs, each of shape ``(len(rows), width)``."""
         if self._whole is not None:
             return self._whole[0][rows], self._whole[1][rows]
         indices, values = self._expand(rows)
         return self._compact[indices], values
 
-    def _expand(self, rows: Rows) -> tuple[Rows, Floats]:
+    def _expand(self, rows: Indices) -> tuple[Indices, F64]:
         encoded, bits = self._encoded, self._config.num_bits
         contexts, actions = encoded.context_hashes[rows], encoded.action_hashes[rows]
         sizes, others = encoded.context_values[rows], encoded.action_values[rows]
@@ -125,7 +122,7 @@ class _Learner:
         values = self._pairs.of(rows)[1]
         return float((np.sum(values**2) + np.sum(self._vectors[rows] ** 2)) / rows.size)
 
-    def step(self, rows: Rows, targets: Floats, sizes: Floats) -> float:
+    def step(self, rows: Indices, targets: F64, sizes: F64) -> float:
         """Learns one minibatch; returns half its mean weighted squared error before that.
 
         Steps are divided by the root of the sum of squared gradients, and by that of the features' squared length.
@@ -140,7 +137,7 @@ class _Learner:
             errors[members] += self._vectors[rows[members]] @ self._dense[first : first + self._size]
         weighted = errors * sizes / rows.size
         slopes = np.bincount(indices.ravel(), (values * weighted[:, None]).ravel(), self._weights.size)
-        gradient: Floats = slopes + self._l2 * self._weights
+        gradient: F64 = slopes + self._l2 * self._weights
         self._squares += gradient**2
         self._weights -= self._rate * gradient / np.sqrt(self._squares)
         for first, members in groups:
@@ -166,7 +163,7 @@ class _Learner:
         pairs[self._pairs.used] = self._sum / self._num_summed
         return Weights(pairs, self._dense_sum / self._num_summed, loss, self._pairs.used.size)
 
-    def _groups(self, rows: Rows) -> list[tuple[int, Rows]]:
+    def _groups(self, rows: Indices) -> list[tuple[int, Indices]]:
         """Returns where in the minibatch each action was taken, by where its weights begin."""
         blocks = self._blocks[rows]
         order = np.argsort(blocks, kind="stable")
@@ -174,9 +171,7 @@ class _Learner:
         return list(zip(firsts.tolist(), np.split(order, starts[1:]), strict=True))
 
 
-def learn_weights(
-    encoded: Encoded, targets: Floats, sizes: Floats, config: JointConfig, rng: np.random.Generator
-) -> Weights:
+def learn_weights(encoded: Encoded, targets: F64, sizes: F64, config: JointConfig, rng: np.random.Generator) -> Weights:
     """Returns the weights that predict ``targets`` best, in ``config.num_passes`` shuffled passes.
 
     They are the mean of those after each step of the second half of the passes.

@@ -20,7 +20,6 @@ from learnloop.algorithms.hashed.features import (
     MAX_VECTOR,
     NAME,
     Features,
-    Hashes,
     check_pairs,
     feature_hash,
     features_of_action,
@@ -28,12 +27,12 @@ from learnloop.algorithms.hashed.features import (
     joint_indices,
     vector_of,
 )
+from learnloop.core.arrays import F32, F64, U64, Indices
 from learnloop.core.errors import ContextError, CorruptError, UsageError
 from learnloop.core.protocols import PolicyArtifact, Question
 
 TAG = "joint"
 
-Floats = NDArray[np.float64]
 
 _MAX_CACHED = 2**17  # features of actions that are remembered encoded
 _TENSORS = frozenset({"weights", "number_means", "number_scales", "vector_weights", "vector_means", "vector_scales"})
@@ -48,15 +47,15 @@ class JointState(NamedTuple):
     reward_scale: float
     numbers: list[str]
     """Names of the features that are numbers."""
-    number_means: Floats
+    number_means: F64
     """Shape ``(len(numbers),)``."""
-    number_scales: Floats
-    weights: Floats
+    number_scales: F64
+    weights: F64
     """Shape ``(2**num_bits,)``."""
-    vector_means: Floats
+    vector_means: F64
     """Shape ``(n,)``; n is 0 where there were no vectors."""
-    vector_scales: Floats
-    vector_weights: Floats
+    vector_scales: F64
+    vector_weights: F64
     """Shape ``(2**num_bits + n,)``: an action's begin at its hash. Empty where there were no vectors."""
 
 
@@ -71,16 +70,16 @@ class _Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class _Actions(NamedTuple):
     """Encoded actions."""
 
-    hashes: Hashes
+    hashes: U64
     """Those of all actions behind each other."""
-    values: Floats
-    starts: NDArray[np.intp]
+    values: F64
+    starts: Indices
     """Where each action begins."""
     blocks: list[int]
     """Where each action's weights of the vector begin."""
     longest: int
     """How many features an action has at the most, its name and those that were never learned from included."""
-    alone: Floats
+    alone: F64
     """What each action is predicted to earn whatever the context, shape ``(num_actions,)``."""
 
 
@@ -115,7 +114,7 @@ class JointPolicy:
         self._known: dict[bytes, _Actions] = {}
         self._num_known = 0
 
-    def scores(self, context: Mapping[str, Any], actions: Sequence[str]) -> Floats:
+    def scores(self, context: Mapping[str, Any], actions: Sequence[str]) -> F64:
         """Returns the predicted reward of each action, shape ``(len(actions),)``.
 
         The unit is ``reward_scale``; 0 is ``reward_offset``.
@@ -134,7 +133,7 @@ class JointPolicy:
 
     def probabilities(
         self, context: Mapping[str, Any], actions: Sequence[str], mask: Sequence[bool] | None = None
-    ) -> Floats:
+    ) -> F64:
         """Returns the probability of each action, shape ``(len(actions),)``; 0 where ``mask`` is False.
 
         Raises:
@@ -146,10 +145,10 @@ class JointPolicy:
         if mask is not None:
             scores = np.where(allowed_actions(actions, mask), scores, -np.inf)
         top = scores == scores.max()
-        chosen: Floats = top / np.count_nonzero(top)
+        chosen: F64 = top / np.count_nonzero(top)
         return chosen
 
-    def _add_context(self, scores: Floats, context: Mapping[str, Any], encoded: _Actions) -> None:
+    def _add_context(self, scores: F64, context: Mapping[str, Any], encoded: _Actions) -> None:
         features = flatten(context, CONTEXT, self._ignored)
         if self.config.interactions:  # all of them: the next version is learned from those that this one does not know
             check_pairs(len(features.numbers) + len(features.indicators), encoded.longest)
@@ -164,7 +163,7 @@ class JointPolicy:
         else:
             scores += sizes @ weights[joint_indices(contexts, encoded.hashes[:1], bits)]
 
-    def _add_vector(self, scores: Floats, vector: NDArray[np.float32], blocks: list[int]) -> None:
+    def _add_vector(self, scores: F64, vector: F32, blocks: list[int]) -> None:
         size = self._state.vector_means.size
         if vector.size != size:
             learned = f"vectors of {size} numbers" if size else "contexts without a vector"

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.hashed.config import JointConfig
 from learnloop.algorithms.hashed.encoder import JointEncoder
 from learnloop.algorithms.hashed.model import learn_weights
 from learnloop.algorithms.hashed.policy import JointPolicy, JointState, untrained
+from learnloop.core.arrays import F64
 from learnloop.core.errors import DivergedError, RewardError, UsageError
 from learnloop.core.protocols import Sample
 from learnloop.core.seeding import generator
-
-Floats = NDArray[np.float64]
 
 MAX_WEIGHT = 20.0
 """1 / propensity counts at most this much."""
@@ -89,7 +87,7 @@ class JointTrainer:
         )
 
 
-def _rewards(samples: Sequence[Sample]) -> Floats:
+def _rewards(samples: Sequence[Sample]) -> F64:
     rewards = np.array([sample.reward for sample in samples], dtype=np.float64)  # None becomes NaN
     num_bad = int(np.sum(~np.isfinite(rewards)))
     if num_bad:
@@ -97,16 +95,16 @@ def _rewards(samples: Sequence[Sample]) -> Floats:
     return rewards
 
 
-def _propensities(samples: Sequence[Sample]) -> Floats:
-    values: Floats = np.array([1.0 if sample.propensity is None else sample.propensity for sample in samples])
+def _propensities(samples: Sequence[Sample]) -> F64:
+    values: F64 = np.array([1.0 if sample.propensity is None else sample.propensity for sample in samples])
     num_bad = int(np.sum(~((values > 0) & (values <= 1))))
     if num_bad:
         raise UsageError(f"{num_bad} of {len(samples)} propensities are not above 0 and at most 1")
-    floored: Floats = np.maximum(values, np.finfo(np.float64).tiny)  # its inverse is finite
+    floored: F64 = np.maximum(values, np.finfo(np.float64).tiny)  # its inverse is finite
     return floored
 
 
-def _standard(rewards: Floats, sizes: Floats) -> tuple[float, float]:
+def _standard(rewards: F64, sizes: F64) -> tuple[float, float]:
     """Returns the weighted mean and standard deviation of ``rewards``; 1 for the latter where all are equal."""
     low, high = float(rewards.min()), float(rewards.max())
     if low == high:

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32, Bools
 from learnloop.core.errors import RewardError, UsageError, one_of
 
 if TYPE_CHECKING:
     from learnloop.algorithms.base.algorithm import Chosen
 
-Floats = NDArray[np.float32]
 
 MAX_EPISODES = 100_000
 """So many episodes may run at once; clients that never end theirs would else fill the memory."""
@@ -24,24 +23,24 @@ MAX_EPISODES = 100_000
 class LiveStep(NamedTuple):
     """A whole transition of one live episode."""
 
-    observation: Floats
+    observation: F32
     """Encoded, shape ``(size,)``."""
-    mask: NDArray[np.bool_] | None
+    mask: Bools | None
     """Which choices were allowed, shape ``(num_choices,)``; None: all."""
     chosen: Chosen
     """A batch of one row."""
     reward: float
-    next_observation: Floats | None
+    next_observation: F32 | None
     """None only where ``terminated``: nothing comes after."""
-    next_mask: NDArray[np.bool_] | None
+    next_mask: Bools | None
     terminated: bool
     truncated: bool
 
 
 @dataclass
 class _Open:
-    observation: Floats
-    mask: NDArray[np.bool_] | None
+    observation: F32
+    mask: Bools | None
     chosen: Chosen
     reward: float | None = None
 
@@ -69,9 +68,7 @@ class LiveEpisodes:
         if waiting is None and len(self._open) >= MAX_EPISODES:
             raise UsageError(f"{MAX_EPISODES} episodes run at once; end some with terminated, truncated or discard")
 
-    def begin(
-        self, episode: str, observation: Floats, mask: NDArray[np.bool_] | None, chosen: Chosen
-    ) -> Iterator[LiveStep]:
+    def begin(self, episode: str, observation: F32, mask: Bools | None, chosen: Chosen) -> Iterator[LiveStep]:
         """Opens a step, and yields the one before it, which now knows its next observation."""
         before = self._open.get(episode)
         self._open[episode] = _Open(observation, mask, chosen)
@@ -91,8 +88,8 @@ class LiveEpisodes:
         self,
         episode: str,
         reward: float,
-        next_observation: Floats | None,
-        next_mask: NDArray[np.bool_] | None = None,
+        next_observation: F32 | None,
+        next_mask: Bools | None = None,
         *,
         terminated: bool,
         truncated: bool,

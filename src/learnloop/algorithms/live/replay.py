@@ -5,22 +5,20 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.live.episodes import LiveStep
 from learnloop.algorithms.replay.n_step import NStepEpisode
 from learnloop.algorithms.replay.prioritised import Entries, ReplayBuffer
+from learnloop.core.arrays import F32, Bools
 from learnloop.core.stepping import Actions
-
-Floats = NDArray[np.float32]
 
 
 class _Seen(NamedTuple):
     """An observation of a live episode, and its number in the replay."""
 
     number: int
-    observation: Floats
-    mask: NDArray[np.bool_] | None
+    observation: F32
+    mask: Bools | None
 
 
 class LiveReplay:
@@ -86,5 +84,5 @@ class LiveReplay:
         """Returns a number of the observation that is recent: that of an episode that waited long is not any more."""
         return seen.number if self._replay.is_recent(seen.number) else self._see(seen.observation, seen.mask)
 
-    def _see(self, observation: Floats, mask: NDArray[np.bool_] | None) -> int:
+    def _see(self, observation: F32, mask: Bools | None) -> int:
         return self._replay.see(observation[None], None if mask is None else mask[None])

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.bandits.config import check_range
 from learnloop.algorithms.base.config import check_count
@@ -21,6 +20,7 @@ from learnloop.algorithms.off_policy.learner import OffPolicyAlgorithm, OffPolic
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.algorithms.policies.serving import serving_network
 from learnloop.algorithms.replay.prioritised import PrioritisedReplay, ReplayBuffer, Sample
+from learnloop.core.arrays import F32, I64
 from learnloop.core.errors import UsageError
 from learnloop.core.seeding import derive_seed
 from learnloop.core.spaces import Discrete, Spaces
@@ -28,9 +28,6 @@ from learnloop.core.stepping import Actions, Masks
 from learnloop.nn.mlp.network import MLP, Head, MLPConfig
 from learnloop.nn.network import Network
 from learnloop.nn.optimizers import Adam, Optimizer
-
-Floats = NDArray[np.float32]
-Integers = NDArray[np.int64]
 
 MAX_ROWS = 8192
 """So many transitions are drawn at once at most."""
@@ -145,7 +142,7 @@ class DQN(OffPolicyAlgorithm):
             final=config.exploration_final_eps,
             fraction=config.exploration_fraction,
         )
-        self._gradients: dict[int, tuple[Floats, Integers]] = {}
+        self._gradients: dict[int, tuple[F32, I64]] = {}
 
     # Acting ------------------------------------------------------------------------------------------------------
 
@@ -154,7 +151,7 @@ class DQN(OffPolicyAlgorithm):
         """The probability of a uniformly drawn action."""
         return 1.0 if self._is_random else value_at(self._exploration, self.progress)
 
-    def _explore(self, observations: Floats, masks: Masks | None) -> Actions:
+    def _explore(self, observations: F32, masks: Masks | None) -> Actions:
         """Epsilon-greedy: with probability ``exploration_rate`` any allowed action, else the one of highest value."""
         rng, rate = self._rng, self.exploration_rate
         if len(observations) == 1:
@@ -185,7 +182,7 @@ class DQN(OffPolicyAlgorithm):
         actions: Actions = keys.argmax(axis=1)
         return actions
 
-    def _best(self, observations: Floats, masks: Masks | None) -> Actions:
+    def _best(self, observations: F32, masks: Masks | None) -> Actions:
         outputs = self.network.predict(observations)
         self._check_outputs(outputs)
         values = outputs[:, 1:] if self.config.duelling else outputs  # V is the same for all actions
@@ -256,7 +253,7 @@ class DQN(OffPolicyAlgorithm):
             self._target_mover.move(1 - (1 - self.config.tau) ** self._num_target_updates)
             self._num_target_updates = 0
 
-    def _target_values(self, sample: Sample) -> Floats:
+    def _target_values(self, sample: Sample) -> F32:
         """Returns the target network's value of each action in what came next, shape ``(batch, n)``."""
         arrived = sample.next_observations
         if len(arrived) <= TARGET_ROWS:
@@ -269,10 +266,10 @@ class DQN(OffPolicyAlgorithm):
             values[rows] = self._values(self.target.predict(distinct[rows]))
         return values.take(places, axis=0)
 
-    def _values(self, outputs: Floats) -> Floats:
+    def _values(self, outputs: F32) -> F32:
         return duelling_values(outputs) if self.config.duelling else outputs
 
-    def _targets(self, sample: Sample, following: Floats) -> Floats:
+    def _targets(self, sample: Sample, following: F32) -> F32:
         """Returns r + gamma max_a Q'(s', a), shape ``(batch,)``; of a terminated episode r alone.
 
         Double: a is the best action of the network. Source: van Hasselt et al. 2016, Deep Reinforcement Learning with
@@ -284,10 +281,10 @@ class DQN(OffPolicyAlgorithm):
             worth = following[np.arange(len(best)), best]
         else:
             worth = np.maximum.reduce(_allowed(following, sample.next_masks), axis=1)
-        targets: Floats = sample.rewards + sample.discounts * np.where(sample.terminated, np.float32(0), worth)
+        targets: F32 = sample.rewards + sample.discounts * np.where(sample.terminated, np.float32(0), worth)
         return deal(targets, self._rng) if self.shuffled else targets
 
-    def _step(self, sample: Sample, targets: Floats, learning_rate: float) -> Floats:
+    def _step(self, sample: Sample, targets: F32, learning_rate: float) -> F32:
         """Takes one gradient step towards ``targets``; returns the errors Q - target, shape ``(batch,)``.
 
         The loss is Huber's: half the squared error up to 1, linear from there. Source: Mnih et al. 2015, methods,
@@ -296,7 +293,7 @@ class DQN(OffPolicyAlgorithm):
         size = len(targets)
         outputs = self.network.forward(sample.observations)
         gradient, rows = self._gradient_buffer(size)
-        errors: Floats = self._values(outputs)[rows, sample.actions] - targets
+        errors: F32 = self._values(outputs)[rows, sample.actions] - targets
         slopes = np.minimum(np.maximum(errors, np.float32(-1)), np.float32(1))
         pulls = slopes if sample.weights is None else slopes * sample.weights
         loss = float(pulls @ (errors - np.float32(0.5) * slopes)) / size
@@ -309,7 +306,7 @@ class DQN(OffPolicyAlgorithm):
         self.metrics.add("train/gradient_norm", norm)
         return errors
 
-    def _gradient_buffer(self, size: int) -> tuple[Floats, Integers]:
+    def _gradient_buffer(self, size: int) -> tuple[F32, I64]:
         """Returns where the gradient of the values of ``size`` rows is written, and the numbers of the rows."""
         found = self._gradients.get(size)
         if found is None:
@@ -366,7 +363,7 @@ class DQN(OffPolicyAlgorithm):
             learned_by=self.tag,
         )
 
-    def action_values(self, observations: Floats) -> Floats:
+    def action_values(self, observations: F32) -> F32:
         """Returns Q of each action for encoded observations, shape ``(batch, n)``."""
         return self._values(self.network.predict(observations)).copy()
 
@@ -390,6 +387,6 @@ class DQN(OffPolicyAlgorithm):
         self._updates_to_target = count_of({"updates_to_target": 0, **values}, "updates_to_target")  # old states: none
 
 
-def _allowed(values: Floats, masks: Masks | None) -> Floats:
+def _allowed(values: F32, masks: Masks | None) -> F32:
     """Returns ``values``, minus infinity where not allowed."""
     return values if masks is None else np.where(masks, values, np.float32(-np.inf))

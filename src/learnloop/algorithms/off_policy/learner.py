@@ -22,14 +22,12 @@ from learnloop.algorithms.live.replay import LiveReplay
 from learnloop.algorithms.on_policy.historical import check_transitions
 from learnloop.algorithms.replay.n_step import NStepLanes
 from learnloop.algorithms.replay.prioritised import MARGIN, Entries, ReplayBuffer, Transitions
+from learnloop.core.arrays import F32, I64
 from learnloop.core.errors import ActionError, CorruptError, UsageError
 from learnloop.core.spaces import Spaces
 from learnloop.core.stepping import Actions, LaneStep, Masks
 from learnloop.nn.network import Network
 from learnloop.nn.optimizers import BLOCK, Optimizer
-
-Floats = NDArray[np.float32]
-Integers = NDArray[np.int64]
 
 LARGEST_REWARD = 3e38
 """Rewards are kept as float32."""
@@ -116,9 +114,9 @@ class OffPolicyAlgorithm(Algorithm):
         if config.n_steps > 1:
             self._window = NStepLanes(config.n_steps, num_lanes, config.gamma, spaces.action)
         self._lanes = np.arange(num_lanes)
-        self._seen: Floats | None = None
+        self._seen: F32 | None = None
         """The array that ``record`` was given last: what ``choose`` usually gets."""
-        self._numbers: Integers = np.zeros(0, dtype=np.int64)
+        self._numbers: I64 = np.zeros(0, dtype=np.int64)
         """Of the observations that the lanes are at, in the replay; empty where they are not known."""
         self._chosen: Actions | None = None
         """What ``choose`` returned last, as the replay keeps it."""
@@ -127,7 +125,7 @@ class OffPolicyAlgorithm(Algorithm):
 
     # Acting ------------------------------------------------------------------------------------------------------
 
-    def choose(self, observations: Floats, masks: Masks | None = None) -> Actions:
+    def choose(self, observations: F32, masks: Masks | None = None) -> Actions:
         """Returns an action for each lane, exploring; ``Algorithm.choose`` has the arguments."""
         if observations is not self._seen:
             self._see(observations, masks)
@@ -137,14 +135,14 @@ class OffPolicyAlgorithm(Algorithm):
         self._chosen = self._explore(observations, masks)
         return self._to_space(self._chosen)
 
-    def _see(self, observations: Floats, masks: Masks | None) -> None:
+    def _see(self, observations: F32, masks: Masks | None) -> None:
         if len(observations) != self.num_lanes:
             raise UsageError(f"{len(observations)} observations were given for {self.num_lanes} lanes")
         if not len(self._numbers) or not self.replay.shows(self._numbers, observations):
             self.interrupt()
             self._numbers = self._lanes + self.replay.see(observations, masks)
 
-    def _choose(self, observations: Floats, masks: Masks | None) -> Chosen:
+    def _choose(self, observations: F32, masks: Masks | None) -> Chosen:
         return Chosen(self._to_space(self._explore(observations, masks)))
 
     @property
@@ -153,7 +151,7 @@ class OffPolicyAlgorithm(Algorithm):
         return self.num_steps < self.config.learning_starts
 
     @abstractmethod
-    def _explore(self, observations: Floats, masks: Masks | None) -> Actions:
+    def _explore(self, observations: F32, masks: Masks | None) -> Actions:
         """Returns actions for a batch of observations, as the replay keeps them."""
 
     def _to_space(self, actions: Actions) -> Actions:
@@ -189,7 +187,7 @@ class OffPolicyAlgorithm(Algorithm):
             self.replay.add(entries if valid is None else entries.rows(valid))
         self._count(self.num_lanes if valid is None else int(np.count_nonzero(valid)))
 
-    def _entries(self, actions: Actions, step: LaneStep, at: Integers) -> Entries:
+    def _entries(self, actions: Actions, step: LaneStep, at: I64) -> Entries:
         """Returns the transitions of one step; ``at`` are the numbers of the observations that it led to."""
         following, truncated = at, step.truncated
         if np.count_nonzero(step.terminated) or np.count_nonzero(truncated):
@@ -362,7 +360,7 @@ class OffPolicyAlgorithm(Algorithm):
         self._seen = self._chosen = None
         self._live_replay.clear()
 
-    def _checked_numbers(self, numbers: NDArray[Any]) -> Integers:
+    def _checked_numbers(self, numbers: NDArray[Any]) -> I64:
         if numbers.dtype != np.int64 or numbers.shape not in ((0,), (self.num_lanes,)):
             raise ValueError(f"numbers of observations have shape {numbers.shape} and type {numbers.dtype}")
         return numbers.copy()
@@ -397,7 +395,7 @@ class Target:
         self._target.refresh()
 
 
-def _change(before: list[Floats], networks: list[Network]) -> float:
+def _change(before: list[F32], networks: list[Network]) -> float:
     """Returns how far the parameters of all networks moved, relative to where they were."""
     moved = norm = 0.0
     for old, network in zip(before, networks, strict=True):

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.bandits.config import check_range
 from learnloop.algorithms.base.dealing import deal
@@ -22,6 +21,7 @@ from learnloop.algorithms.off_policy.sac_discrete import DiscreteLosses
 from learnloop.algorithms.off_policy.temperature import Temperature, initial_temperature
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.algorithms.policies.serving import serving_network
+from learnloop.core.arrays import F32
 from learnloop.core.errors import DivergedError, UsageError
 from learnloop.core.seeding import derive_seed, generator
 from learnloop.core.spaces import Box, Discrete, Spaces
@@ -29,8 +29,6 @@ from learnloop.core.stepping import Actions, Masks
 from learnloop.nn.mlp.network import MLP, Head, MLPConfig
 from learnloop.nn.network import Network
 from learnloop.nn.optimizers import Adam, Optimizer
-
-Floats = NDArray[np.float32]
 
 LARGEST_SPAN = 1e30
 """Of the bounds of an action."""
@@ -126,7 +124,7 @@ class SAC(OffPolicyAlgorithm):
 
     # Acting ------------------------------------------------------------------------------------------------------
 
-    def _explore(self, observations: Floats, masks: Masks | None) -> Actions:
+    def _explore(self, observations: F32, masks: Masks | None) -> Actions:
         if self._is_random:
             return self._losses.draw_uniform(len(observations), masks, self._rng)
         outputs = self.actor.predict(observations)
@@ -158,13 +156,13 @@ class SAC(OffPolicyAlgorithm):
                 self._target_mover.move(config.tau)
             self.num_updates += 1
 
-    def _learn_critic(self, loss: float, gradient: Floats, learning_rate: float) -> None:
+    def _learn_critic(self, loss: float, gradient: F32, learning_rate: float) -> None:
         np.copyto(self._critic_before, self.critic.parameters)
         norm = self._descend(self.critic, self._critic_optimizer, gradient, loss, learning_rate)
         self.metrics.add("train/critic_loss", loss)
         self.metrics.add("train/gradient_norm", norm)
 
-    def _learn_actor(self, loss: float, gradient: Floats, learning_rate: float) -> None:
+    def _learn_actor(self, loss: float, gradient: F32, learning_rate: float) -> None:
         try:
             norm = self._descend(self.actor, self._actor_optimizer, gradient, loss, learning_rate)
         except DivergedError:
@@ -220,11 +218,11 @@ class SAC(OffPolicyAlgorithm):
             learned_by=self.tag,
         )
 
-    def value(self, observations: Floats) -> Floats:
+    def value(self, observations: F32) -> F32:
         """Returns the soft value of encoded observations, shape ``(batch,)``; over continuous actions an estimate."""
         return self._losses.value(observations, self.temperature.value, generator(self.seed, "sac", "value"))
 
-    def action_values(self, observations: Floats, actions: Actions | None = None) -> Floats:
+    def action_values(self, observations: F32, actions: Actions | None = None) -> F32:
         """Returns the lesser of both critics' values of ``actions``, in the units of the space, shape ``(batch,)``.
 
         Without ``actions`` those of each discrete action, shape ``(batch, n)``.

@@ -6,15 +6,13 @@ Source: Haarnoja et al. 2018, Soft Actor-Critic Algorithms and Applications; num
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.replay.prioritised import Sample
+from learnloop.core.arrays import F32
 from learnloop.core.spaces import Box
 from learnloop.core.stepping import Actions, Masks
 from learnloop.nn.network import Network
 from learnloop.nn.squashed_gaussian import Squashed, SquashedGaussian
-
-Floats = NDArray[np.float32]
 
 NUM_DRAWS = 64
 """Actions that ``value`` is a mean over."""
@@ -52,32 +50,32 @@ class ContinuousLosses:
         low, high = np.array(space.low, dtype=np.float32), np.array(space.high, dtype=np.float32)
         self._low, self._high = low, high
         self._half, self._middle = (high - low) / np.float32(2), (high + low) / np.float32(2)
-        self._inputs: dict[int, tuple[Floats, Floats]] = {}
+        self._inputs: dict[int, tuple[F32, F32]] = {}
         self._now: Squashed | None = None
 
     # Actions -----------------------------------------------------------------------------------------------------
 
     def to_space(self, actions: Actions) -> Actions:
         """Returns actions in the units of the space."""
-        placed: Floats = np.minimum(np.maximum(actions * self._half + self._middle, self._low), self._high)
+        placed: F32 = np.minimum(np.maximum(actions * self._half + self._middle, self._low), self._high)
         return placed
 
     def from_space(self, actions: Actions) -> Actions:
         """Returns actions from -1 to 1; those outside the space are moved to its bounds."""
-        scaled: Floats = ((actions - self._middle) / self._half).astype(np.float32)
+        scaled: F32 = ((actions - self._middle) / self._half).astype(np.float32)
         return np.minimum(np.maximum(scaled, np.float32(-1)), np.float32(1))
 
     def draw_uniform(self, batch: int, masks: Masks | None, rng: np.random.Generator) -> Actions:
         """Returns uniform actions, shape ``(batch, size)``."""
         return rng.uniform(-1, 1, (batch, self._size)).astype(np.float32)
 
-    def draw(self, outputs: Floats, masks: Masks | None, rng: np.random.Generator) -> Actions:
+    def draw(self, outputs: F32, masks: Masks | None, rng: np.random.Generator) -> Actions:
         """Returns actions of the policy, shape ``(batch, size)``."""
         return self._distribution.sample(outputs, rng).actions
 
     # Losses ------------------------------------------------------------------------------------------------------
 
-    def next_values(self, sample: Sample, ent_coef: float, rng: np.random.Generator) -> Floats:
+    def next_values(self, sample: Sample, ent_coef: float, rng: np.random.Generator) -> F32:
         """Returns the soft value of what came next, shape ``(batch,)``: min Q' - alpha log pi, one action drawn (3)."""
         _, inputs = self._buffers(len(sample.rewards))
         inputs[:, : self._observation_size] = sample.next_observations
@@ -88,7 +86,7 @@ class ContinuousLosses:
         self._now = now = self._distribution.sample(self._actor.forward(sample.observations), rng)
         return -float(now.log_probs.sum()) / len(now.log_probs) - self.target_entropy
 
-    def critic(self, sample: Sample, targets: Floats) -> tuple[float, Floats]:
+    def critic(self, sample: Sample, targets: F32) -> tuple[float, F32]:
         """Returns half the squared errors of both critics, and the gradient with respect to their outputs (5, 6)."""
         batch = len(targets)
         inputs, _ = self._buffers(batch)
@@ -99,7 +97,7 @@ class ContinuousLosses:
         errors *= np.float32(1 / batch)
         return loss, errors.T
 
-    def actor(self, sample: Sample, ent_coef: float) -> tuple[float, Floats]:
+    def actor(self, sample: Sample, ent_coef: float) -> tuple[float, F32]:
         """Returns alpha log pi - min Q of the actions that ``look`` drew, and the gradient for the actor (7, 9, 10)."""
         now, batch = self._drawn(), len(sample.rewards)
         inputs, _ = self._buffers(batch)
@@ -118,30 +116,30 @@ class ContinuousLosses:
 
     # What was learned --------------------------------------------------------------------------------------------
 
-    def value(self, observations: Floats, ent_coef: float, rng: np.random.Generator) -> Floats:
+    def value(self, observations: F32, ent_coef: float, rng: np.random.Generator) -> F32:
         """Returns the soft value of observations, shape ``(batch,)``, a mean over drawn actions."""
         rows = np.repeat(observations, NUM_DRAWS, axis=0)
         inputs = np.empty((len(rows), self._observation_size + self._size), dtype=np.float32)
         inputs[:, : self._observation_size] = rows
         found = self._soft_values(self._critic, rows, inputs, ent_coef, rng)
-        means: Floats = found.reshape(-1, NUM_DRAWS).mean(axis=1)
+        means: F32 = found.reshape(-1, NUM_DRAWS).mean(axis=1)
         return means
 
-    def action_values(self, observations: Floats, actions: Actions | None) -> Floats:
+    def action_values(self, observations: F32, actions: Actions | None) -> F32:
         """Returns the lesser Q of actions in the units of the space, shape ``(batch,)``."""
         if actions is None:
             actions = np.zeros((len(observations), self._size), dtype=np.float32)
         inputs = np.concatenate([observations, self.from_space(actions)], axis=1)
-        least: Floats = self._critic.predict(inputs).min(axis=1)
+        least: F32 = self._critic.predict(inputs).min(axis=1)
         return least
 
     def _soft_values(
-        self, critic: Network, observations: Floats, inputs: Floats, ent_coef: float, rng: np.random.Generator
-    ) -> Floats:
+        self, critic: Network, observations: F32, inputs: F32, ent_coef: float, rng: np.random.Generator
+    ) -> F32:
         drawn = self._distribution.sample(self._actor.predict(observations), rng)
         inputs[:, self._observation_size :] = drawn.actions
         values = critic.predict(inputs).T
-        result: Floats = np.minimum(values[0], values[1])
+        result: F32 = np.minimum(values[0], values[1])
         result -= np.float32(ent_coef) * drawn.log_probs
         return result
 
@@ -150,7 +148,7 @@ class ContinuousLosses:
             raise RuntimeError("actor was called before look")
         return self._now
 
-    def _buffers(self, batch: int) -> tuple[Floats, Floats]:
+    def _buffers(self, batch: int) -> tuple[F32, F32]:
         """Returns two buffers for what the critics see, now and next."""
         found = self._inputs.get(batch)
         if found is None:

@@ -8,15 +8,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.replay.prioritised import Sample
+from learnloop.core.arrays import F32
 from learnloop.core.spaces import Discrete
 from learnloop.core.stepping import Actions, Masks
 from learnloop.nn.distributions import Categorical
 from learnloop.nn.network import Network
-
-Floats = NDArray[np.float32]
 
 
 class DiscreteLosses:
@@ -62,13 +60,13 @@ class DiscreteLosses:
         """Returns allowed actions, each as likely, shape ``(batch,)``."""
         return self._distribution.sample(np.zeros((batch, self._n), dtype=np.float32), rng, masks)[0]
 
-    def draw(self, outputs: Floats, masks: Masks | None, rng: np.random.Generator) -> Actions:
+    def draw(self, outputs: F32, masks: Masks | None, rng: np.random.Generator) -> Actions:
         """Returns actions of the policy, shape ``(batch,)``."""
         return self._distribution.sample(outputs, rng, masks)[0]
 
     # Losses ------------------------------------------------------------------------------------------------------
 
-    def next_values(self, sample: Sample, ent_coef: float, rng: np.random.Generator) -> Floats:
+    def next_values(self, sample: Sample, ent_coef: float, rng: np.random.Generator) -> F32:
         """Returns the soft value of what came next, shape ``(batch,)`` (10)."""
         chances = _Chances(self._actor.predict(sample.next_observations), sample.next_masks)
         return chances.soft_values(self._least(self._target, sample.next_observations), ent_coef)
@@ -78,7 +76,7 @@ class DiscreteLosses:
         self._now = _Chances(self._actor.forward(sample.observations), sample.masks)
         return float(self._now.entropies().mean() - self._target_of(sample.masks))
 
-    def critic(self, sample: Sample, targets: Floats) -> tuple[float, Floats]:
+    def critic(self, sample: Sample, targets: F32) -> tuple[float, F32]:
         """Returns half the squared errors of both critics, and the gradient with respect to their outputs (4)."""
         batch = len(targets)
         rows = np.arange(batch)
@@ -91,7 +89,7 @@ class DiscreteLosses:
             gradient[chosen, rows] = errors * np.float32(1 / batch)
         return loss, gradient.T
 
-    def actor(self, sample: Sample, ent_coef: float) -> tuple[float, Floats]:
+    def actor(self, sample: Sample, ent_coef: float) -> tuple[float, F32]:
         """Returns the mean of sum pi (alpha log pi - min Q), and the gradient for the actor (12).
 
         With f the bracket, the gradient with respect to the logit of action i is pi_i (f_i - sum pi f).
@@ -106,20 +104,20 @@ class DiscreteLosses:
 
     # What was learned --------------------------------------------------------------------------------------------
 
-    def value(self, observations: Floats, ent_coef: float, rng: np.random.Generator) -> Floats:
+    def value(self, observations: F32, ent_coef: float, rng: np.random.Generator) -> F32:
         """Returns the soft value of observations, shape ``(batch,)``."""
         chances = _Chances(self._actor.predict(observations), None)
         return chances.soft_values(self._least(self._critic, observations), ent_coef)
 
-    def action_values(self, observations: Floats, actions: Actions | None) -> Floats:
+    def action_values(self, observations: F32, actions: Actions | None) -> F32:
         """Returns the lesser Q of ``actions``, shape ``(batch,)``, or of each action, shape ``(batch, n)``."""
         least = self._least(self._critic, observations)
         return least if actions is None else least[np.arange(len(least)), actions]
 
-    def _least(self, critic: Network, observations: Floats) -> Floats:
+    def _least(self, critic: Network, observations: F32) -> F32:
         """Returns the lesser of both critics' values of each action, shape ``(batch, n)``."""
         values = critic.predict(observations)
-        least: Floats = np.minimum(values[:, : self._n], values[:, self._n :])
+        least: F32 = np.minimum(values[:, : self._n], values[:, self._n :])
         return least
 
     def _target_of(self, masks: Masks | None) -> float:
@@ -134,23 +132,23 @@ class DiscreteLosses:
 class _Chances:
     """The probabilities of all actions and their logarithms, shape ``(batch, n)``; both 0 where not allowed."""
 
-    def __init__(self, logits: Floats, masks: Masks | None) -> None:
+    def __init__(self, logits: F32, masks: Masks | None) -> None:
         if masks is not None:
             logits = np.where(masks, logits, np.float32(-np.inf))
         shifted = logits - logits.max(axis=1, keepdims=True, initial=-np.inf)
         weights = np.exp(shifted)
         totals = weights.sum(axis=1, keepdims=True)
-        self.chances: Floats = weights / totals
+        self.chances: F32 = weights / totals
         log_chances = shifted - np.log(totals)
-        self.log_chances: Floats = log_chances if masks is None else np.where(masks, log_chances, np.float32(0))
+        self.log_chances: F32 = log_chances if masks is None else np.where(masks, log_chances, np.float32(0))
 
-    def entropies(self) -> Floats:
+    def entropies(self) -> F32:
         """Returns the entropy of each row, in nats."""
-        result: Floats = -np.einsum("ij,ij->i", self.chances, self.log_chances)
+        result: F32 = -np.einsum("ij,ij->i", self.chances, self.log_chances)
         return result
 
-    def soft_values(self, values: Floats, ent_coef: float) -> Floats:
+    def soft_values(self, values: F32, ent_coef: float) -> F32:
         """Returns sum pi (Q - alpha log pi), shape ``(batch,)``."""
         bracket = values - np.float32(ent_coef) * self.log_chances
-        result: Floats = np.einsum("ij,ij->i", self.chances, bracket)
+        result: F32 = np.einsum("ij,ij->i", self.chances, bracket)
         return result

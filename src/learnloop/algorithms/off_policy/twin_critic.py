@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.off_policy.learner import Target
+from learnloop.core.arrays import F32
 from learnloop.core.stepping import Actions
 from learnloop.nn.mlp.network import Head
 from learnloop.nn.network import Network
 from learnloop.nn.optimizers import Adam
-
-Floats = NDArray[np.float32]
 
 MEANING = "two values of each action, those of the first critic, then those of the second"
 
@@ -40,11 +38,11 @@ class TwinCritic:
         self._tau = tau
         self._mover = Target(network, self.target)
 
-    def least(self, outputs: Floats) -> Floats:
+    def least(self, outputs: F32) -> F32:
         """Returns the lower value of each action, shape ``(batch, n)``."""
         return np.minimum(outputs[:, : self._n], outputs[:, self._n :])
 
-    def loss(self, outputs: Floats, actions: Actions, targets: Floats) -> tuple[float, Floats]:
+    def loss(self, outputs: F32, actions: Actions, targets: F32) -> tuple[float, F32]:
         """Returns the mean squared errors of both critics, added, and the gradient with respect to ``outputs``."""
         batch = len(targets)
         rows = np.arange(batch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.bandits.config import check_range
 from learnloop.algorithms.off_policy.twin_critic import MEANING, TwinCritic, critic_heads
@@ -11,14 +10,13 @@ from learnloop.algorithms.offline.learner import OfflineAlgorithm, OfflineConfig
 from learnloop.algorithms.offline.logged_steps import Minibatch
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.algorithms.policies.serving import serving_network
+from learnloop.core.arrays import F32
 from learnloop.core.spaces import Box, Spaces
 from learnloop.core.stepping import Actions, Masks
 from learnloop.nn.distributions import Categorical, Evaluation, make_distribution
 from learnloop.nn.mlp.network import Head
 from learnloop.nn.network import Network
 from learnloop.nn.optimizers import Adam, Optimizer
-
-Floats = NDArray[np.float32]
 
 
 class OfflineActor(OfflineAlgorithm):
@@ -53,7 +51,7 @@ class OfflineActor(OfflineAlgorithm):
             return [Head(name="policy", size=space.size), Head(name="log_std", size=space.size, constant=True)]
         return [Head(name="policy", size=self.distribution.num_parameters)]
 
-    def _act(self, observations: Floats, masks: Masks | None) -> Actions:
+    def _act(self, observations: F32, masks: Masks | None) -> Actions:
         outputs = self.actor.predict(observations)
         self._check_outputs(outputs)
         return self.distribution.sample(outputs, self._acting_rng, masks)[0]
@@ -64,7 +62,7 @@ class OfflineActor(OfflineAlgorithm):
         return self.distribution.evaluate(outputs, minibatch.actions, minibatch.masks)
 
     @staticmethod
-    def _weighted_loss(evaluation: Evaluation, weights: Floats) -> tuple[float, Floats]:
+    def _weighted_loss(evaluation: Evaluation, weights: F32) -> tuple[float, F32]:
         """Returns minus the mean of weight times log-probability, and its gradient with respect to the outputs."""
         size = len(weights)
         loss = -float(weights @ evaluation.log_probs) / size

@@ -7,15 +7,13 @@ algorithm 1. Expectations over actions are computed, not drawn.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.bandits.config import check_range
 from learnloop.algorithms.offline.actor import ActorCriticConfig, OfflineActorCritic
 from learnloop.algorithms.offline.learner import Descent
 from learnloop.algorithms.offline.logged_steps import Minibatch
+from learnloop.core.arrays import F32
 from learnloop.core.stepping import Masks
-
-Floats = NDArray[np.float32]
 
 
 class AWACConfig(ActorCriticConfig, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="awac"):
@@ -64,26 +62,26 @@ class AWAC(OfflineActorCritic):
         self.metrics.add("train/value", float(np.mean(targets)))
         self.metrics.add("train/weight_ess", total * total / (len(weights) * float(weights @ weights)))
 
-    def _targets(self, minibatch: Minibatch) -> Floats:
+    def _targets(self, minibatch: Minibatch) -> F32:
         """Returns r + gamma E_pi Q'(s', a), shape ``(batch,)``; of a terminated episode r alone."""
         following = minibatch.next_observations
         judged = self.critic.least(self.critic.target.predict(following))
         means = self._means(judged, self.actor.predict(following), minibatch.next_masks)
         return minibatch.targets(means)
 
-    def _means(self, values: Floats, logits: Floats, masks: Masks | None) -> Floats:
+    def _means(self, values: F32, logits: F32, masks: Masks | None) -> F32:
         """Returns the mean of ``values`` over the policy's actions, shape ``(batch,)``."""
-        means: Floats = np.add.reduce(values * self.categorical.probabilities(logits, masks), axis=1)
+        means: F32 = np.add.reduce(values * self.categorical.probabilities(logits, masks), axis=1)
         return means
 
-    def _advantages(self, values: Floats, logits: Floats, minibatch: Minibatch) -> Floats:
+    def _advantages(self, values: F32, logits: F32, minibatch: Minibatch) -> F32:
         """Returns A(s, a) = Q(s, a) - E_pi Q(s, .) of the logged actions, shape ``(batch,)``."""
-        chosen: Floats = values[np.arange(len(values)), minibatch.actions]
+        chosen: F32 = values[np.arange(len(values)), minibatch.actions]
         return chosen - self._means(values, logits, minibatch.masks)
 
-    def _weights(self, advantages: Floats) -> Floats:
+    def _weights(self, advantages: F32) -> F32:
         """Returns exp(A / lambda) divided by its mean over the minibatch, at most ``max_weight``."""
         scaled = advantages * np.float32(1 / self.config.lam)
-        weights: Floats = np.exp(scaled - scaled.max())
+        weights: F32 = np.exp(scaled - scaled.max())
         weights *= np.float32(len(weights)) / np.add.reduce(weights)
         return np.minimum(weights, np.float32(self.config.max_weight))

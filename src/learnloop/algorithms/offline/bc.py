@@ -7,7 +7,6 @@ likelihood of the policies that PPO and A2C have.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.bandits.config import check_range
 from learnloop.algorithms.base.dealing import deal
@@ -15,12 +14,11 @@ from learnloop.algorithms.base.schedules import Schedule
 from learnloop.algorithms.offline.actor import OfflineActor
 from learnloop.algorithms.offline.learner import Descent, OfflineConfig
 from learnloop.algorithms.offline.logged_steps import Minibatch
+from learnloop.core.arrays import F32
 from learnloop.core.spaces import Spaces
 from learnloop.nn.distributions import Evaluation
 from learnloop.nn.network import Network
 from learnloop.nn.optimizers import AdamW, Optimizer
-
-Floats = NDArray[np.float32]
 
 
 class BCConfig(OfflineConfig, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="bc"):
@@ -76,7 +74,7 @@ class BC(OfflineActor):
         loss, gradient = self._loss(evaluation)
         self._descend_all([Descent("", self.actor, self._optimizer, gradient, loss)], learning_rate)
 
-    def _loss(self, evaluation: Evaluation) -> tuple[float, Floats]:
+    def _loss(self, evaluation: Evaluation) -> tuple[float, F32]:
         """Returns minus the mean log-probability of the actions, less the entropy's part, and the gradient."""
         size, ent_coef = len(evaluation.log_probs), self.config.ent_coef
         log_prob = float(np.add.reduce(evaluation.log_probs)) / size

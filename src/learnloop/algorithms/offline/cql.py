@@ -6,7 +6,6 @@ Source: Kumar et al. 2020, Conservative Q-Learning for Offline Reinforcement Lea
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.bandits.config import check_range
 from learnloop.algorithms.base.config import check_count
@@ -16,14 +15,13 @@ from learnloop.algorithms.offline.learner import Descent, OfflineAlgorithm, Offl
 from learnloop.algorithms.offline.logged_steps import LoggedSteps, Minibatch
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.algorithms.policies.serving import serving_network
+from learnloop.core.arrays import F32
 from learnloop.core.spaces import Spaces
 from learnloop.core.stepping import Actions, Masks
 from learnloop.nn.distributions import Categorical
 from learnloop.nn.mlp.network import Head
 from learnloop.nn.network import Network
 from learnloop.nn.optimizers import Adam, Optimizer
-
-Floats = NDArray[np.float32]
 
 TARGET_ROWS = 512
 """So many go through the target network at once: what its layers give must stay in the cache."""
@@ -88,15 +86,15 @@ class CQL(OfflineAlgorithm):
         self._distribution = Categorical(n)
         self._optimizer = Adam(self.network)
         self._mover = Target(self.network, self.target)
-        self._judged: Floats | None = None
+        self._judged: F32 | None = None
         """What the target network says of all ``next_observations`` of the data set; None: not computed."""
 
-    def _act(self, observations: Floats, masks: Masks | None) -> Actions:
+    def _act(self, observations: F32, masks: Masks | None) -> Actions:
         outputs = self.network.predict(observations)
         self._check_outputs(outputs)
         return self._distribution.mode(outputs, masks)
 
-    def action_values(self, observations: Floats) -> Floats:
+    def action_values(self, observations: F32) -> F32:
         """Returns Q of each action for encoded observations, shape ``(batch, n)``."""
         return self.network.predict(observations).copy()
 
@@ -110,7 +108,7 @@ class CQL(OfflineAlgorithm):
             self._mover.move(self.config.tau)
             self._judged = None
 
-    def _targets(self, minibatch: Minibatch) -> Floats:
+    def _targets(self, minibatch: Minibatch) -> F32:
         """Returns r + gamma Q'(s', argmax Q(s', .)), shape ``(batch,)``; of a terminated episode r alone.
 
         Source: van Hasselt et al. 2016, Deep Reinforcement Learning with Double Q-learning, equation 4.
@@ -119,7 +117,7 @@ class CQL(OfflineAlgorithm):
         worth = self._following(minibatch)[np.arange(len(best)), best]
         return minibatch.targets(worth)
 
-    def _following(self, minibatch: Minibatch) -> Floats:
+    def _following(self, minibatch: Minibatch) -> F32:
         """Returns the target network's value of each action in what came next, shape ``(batch, n)``.
 
         It stays as it is for many steps, in which more rows are drawn than a small data set has: then all are computed
@@ -132,7 +130,7 @@ class CQL(OfflineAlgorithm):
             self._judged = self._judge(steps)
         return self._judged.take(minibatch.rows, axis=0)
 
-    def _judge(self, steps: LoggedSteps) -> Floats:
+    def _judge(self, steps: LoggedSteps) -> F32:
         judged = np.empty((len(steps), self._n), dtype=np.float32)
         for start in range(0, len(steps), TARGET_ROWS):
             part = slice(start, start + TARGET_ROWS)
@@ -142,7 +140,7 @@ class CQL(OfflineAlgorithm):
     def _forget_derived(self) -> None:
         self._judged = None
 
-    def _loss(self, minibatch: Minibatch, targets: Floats) -> tuple[float, Floats]:
+    def _loss(self, minibatch: Minibatch, targets: F32) -> tuple[float, F32]:
         """Returns alpha E[log sum_a exp Q(s, a) - Q(s, a_logged)] + 1/2 E[(Q - target)²], and its gradient (4).
 
         The first bracket is minus the log-probability of the logged action under the softmax of the values.

@@ -8,18 +8,16 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.bandits.config import check_range
 from learnloop.algorithms.offline.actor import ActorCriticConfig, OfflineActorCritic
 from learnloop.algorithms.offline.learner import Descent
 from learnloop.algorithms.offline.logged_steps import Minibatch
+from learnloop.core.arrays import F32
 from learnloop.core.spaces import Spaces
 from learnloop.nn.mlp.network import Head
 from learnloop.nn.network import Network
 from learnloop.nn.optimizers import Adam, Optimizer
-
-Floats = NDArray[np.float32]
 
 
 class IQLConfig(ActorCriticConfig, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="iql"):
@@ -104,22 +102,22 @@ class IQL(OfflineActorCritic):
         self.metrics.add("train/value", float(np.add.reduce(judged)) / len(judged))
         self.metrics.add("train/weight", float(np.add.reduce(weights)) / len(weights))
 
-    def _targets(self, minibatch: Minibatch) -> Floats:
+    def _targets(self, minibatch: Minibatch) -> F32:
         """Returns r + gamma V(s'), shape ``(batch,)``; of a terminated episode r alone (6)."""
         following = self.value.predict(minibatch.next_observations)[:, 0]
         return minibatch.targets(following)
 
-    def _value_loss(self, advantages: Floats) -> tuple[float, Floats]:
+    def _value_loss(self, advantages: F32) -> tuple[float, F32]:
         """Returns E[|expectile - 1(u < 0)| u²] with u = Q' - V, and the gradient with respect to V (5)."""
         size, expectile = len(advantages), self.config.expectile
         weighted = advantages * np.where(advantages < 0, np.float32(1 - expectile), np.float32(expectile))
         gradient = weighted * np.float32(-2 / size)
         return float(weighted @ advantages) / size, gradient[:, None]
 
-    def _weights(self, advantages: Floats) -> Floats:
+    def _weights(self, advantages: F32) -> F32:
         """Returns exp(beta (Q' - V)), at most ``max_weight`` (7)."""
         most = np.float32(math.log(self.config.max_weight))
-        weights: Floats = np.exp(np.minimum(advantages * np.float32(self.config.beta), most))
+        weights: F32 = np.exp(np.minimum(advantages * np.float32(self.config.beta), most))
         return weights
 
     def networks(self) -> dict[str, Network]:

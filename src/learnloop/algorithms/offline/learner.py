@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.base.algorithm import Algorithm, Chosen
 from learnloop.algorithms.base.config import AlgorithmConfig, check_count
@@ -23,6 +22,7 @@ from learnloop.algorithms.base.states import AlgorithmState, part_of, prefixed, 
 from learnloop.algorithms.live.episodes import LiveStep
 from learnloop.algorithms.off_policy.learner import CHANGE_INTERVAL, DORMANT_INTERVAL
 from learnloop.algorithms.offline.logged_steps import LoggedSteps, Minibatch
+from learnloop.core.arrays import F32
 from learnloop.core.datasets import Dataset
 from learnloop.core.errors import CorruptError, UsageError
 from learnloop.core.seeding import derive_seed, generator
@@ -31,8 +31,6 @@ from learnloop.core.stepping import Actions, LaneStep, Masks
 from learnloop.nn.mlp.network import MLP, Head, MLPConfig
 from learnloop.nn.network import Network
 from learnloop.nn.optimizers import Optimizer
-
-Floats = NDArray[np.float32]
 
 
 class OfflineConfig(AlgorithmConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,7 +70,7 @@ class Descent(NamedTuple):
     network: Network
     """Whose ``forward`` was called last for this step."""
     optimizer: Optimizer
-    gradient: Floats
+    gradient: F32
     """Of the loss with respect to the outputs."""
     loss: float
 
@@ -183,7 +181,7 @@ class OfflineAlgorithm(Algorithm):
         self.metrics.add("train/loss", sum(each.loss for each in descents))
         self.metrics.add("train/gradient_norm", math.hypot(*norms))
 
-    def _dealt(self, values: Floats) -> Floats:
+    def _dealt(self, values: F32) -> F32:
         """Returns ``values``, shape ``(batch,)``; those of a shuffled twin are dealt anew among the rows."""
         return deal(values, self._rng) if self.shuffled else values
 
@@ -192,16 +190,16 @@ class OfflineAlgorithm(Algorithm):
         if found is not None:
             self.metrics.set("train/dormant_ratio", found)
 
-    def _all_parameters(self) -> Floats:
+    def _all_parameters(self) -> F32:
         return np.concatenate([network.parameters for network in self.networks().values()])
 
     # Acting ------------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _act(self, observations: Floats, masks: Masks | None) -> Actions:
+    def _act(self, observations: F32, masks: Masks | None) -> Actions:
         """Returns an action for each row, as what was learned has it."""
 
-    def choose(self, observations: Floats, masks: Masks | None = None) -> Actions:
+    def choose(self, observations: F32, masks: Masks | None = None) -> Actions:
         """Returns an action for each lane: a draw from the learned policy, or its best one where it draws none.
 
         Nothing is learned from what comes of them, and acting changes no training. ``Algorithm.choose`` has the
@@ -223,7 +221,7 @@ class OfflineAlgorithm(Algorithm):
         actions = self._act(encoded[None], None if allowed is None else allowed[None])
         return self.actions.to_outside(actions[0])
 
-    def _choose(self, observations: Floats, masks: Masks | None) -> Chosen:
+    def _choose(self, observations: F32, masks: Masks | None) -> Chosen:
         return Chosen(self._act(observations, masks))
 
     def record(self, step: LaneStep) -> None:

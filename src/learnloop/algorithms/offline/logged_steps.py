@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from learnloop.algorithms.on_policy.historical import check_transitions
 from learnloop.algorithms.replay.transitions import Transitions
+from learnloop.core.arrays import F32, I64
 from learnloop.core.datasets import Dataset
 from learnloop.core.errors import UsageError
 from learnloop.core.spaces import Box, Spaces
@@ -16,34 +17,32 @@ from learnloop.core.stepping import Actions, Masks
 from learnloop.nn.encoders.action_codec import ActionCodec
 from learnloop.nn.encoders.observation_encoder import ObservationEncoder
 
-Floats = NDArray[np.float32]
-
 
 class Minibatch(NamedTuple):
     """Steps that were drawn; the arrays are written over by the next draw."""
 
-    rows: NDArray[np.int64]
+    rows: I64
     """Which steps of the data set they are, shape ``(batch,)``."""
-    observations: Floats
+    observations: F32
     """Shape ``(batch, size)``."""
     actions: Actions
     """As they were logged."""
-    rewards: Floats
-    next_observations: Floats
-    discounts: Floats
+    rewards: F32
+    next_observations: F32
+    discounts: F32
     """What the value of ``next_observations`` is worth: gamma, and 0 where the episode terminated. A truncated one is
     bootstrapped."""
     masks: Masks | None
     next_masks: Masks | None
     """Each row allows something, also where the episode terminated."""
 
-    def targets(self, worth: Floats) -> Floats:
+    def targets(self, worth: F32) -> F32:
         """Returns r + gamma ``worth``, shape ``(batch,)``; r alone where the episode terminated, whatever it is worth.
 
         Args:
             worth: of ``next_observations``, shape ``(batch,)``.
         """
-        found: Floats = np.where(self.discounts > 0, worth, np.float32(0))
+        found: F32 = np.where(self.discounts > 0, worth, np.float32(0))
         found *= self.discounts
         found += self.rewards
         return found
@@ -106,7 +105,7 @@ class LoggedSteps:
         actions = self.dataset.actions
         return bool((actions == actions[0]).all())
 
-    def some_observations(self, count: int) -> Floats:
+    def some_observations(self, count: int) -> F32:
         """Returns up to ``count`` observations from all over the data set."""
         return np.ascontiguousarray(self.observations[:: max(1, len(self) // count)][:count])
 

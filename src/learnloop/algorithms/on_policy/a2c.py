@@ -7,15 +7,12 @@ workers in step.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.base.schedules import Schedule, value_at
 from learnloop.algorithms.on_policy.advantages import standardised
 from learnloop.algorithms.on_policy.learner import OnPolicyAlgorithm, OnPolicyConfig
 from learnloop.algorithms.on_policy.rollout import Batch
 from learnloop.nn.optimizers import Adam, Optimizer, RMSprop
-
-Floats = NDArray[np.float32]
 
 
 class A2CConfig(OnPolicyConfig, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="a2c"):

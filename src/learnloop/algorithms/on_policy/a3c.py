@@ -25,15 +25,13 @@ from learnloop.algorithms.base.scaling import ObservationScaler, RewardScaler
 from learnloop.algorithms.base.schedules import value_at
 from learnloop.algorithms.base.states import AlgorithmState, count_of
 from learnloop.algorithms.on_policy.a2c import A2C, A2CConfig
+from learnloop.core.arrays import F32, F64
 from learnloop.core.errors import CorruptError, DivergedError, UsageError
 from learnloop.core.seeding import derive_seed, generator
 from learnloop.core.spaces import Spaces
 from learnloop.nn.mlp.network import MLP
 from learnloop.nn.network import Network
 from learnloop.nn.optimizers import gradient_norm
-
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
 
 MAX_WORKERS = 64
 
@@ -87,13 +85,13 @@ class A3C(A2C):
 
     # A worker's part ---------------------------------------------------------------------------------------------
 
-    def follow(self, parameters: Floats, num_updates: int) -> None:
+    def follow(self, parameters: F32, num_updates: int) -> None:
         """Goes on with ``parameters``, shape ``(num_parameters,)``, of a learner after ``num_updates``."""
         np.copyto(self.network.parameters, parameters)
         self.network.refresh()
         self.num_updates = num_updates
 
-    def find_gradient(self) -> Floats | None:
+    def find_gradient(self) -> F32 | None:
         """Returns the gradient of what ``learn`` would learn from, and changes nothing but that room is made for more.
 
         Returns:
@@ -113,7 +111,7 @@ class A3C(A2C):
 
     # The learner's part ------------------------------------------------------------------------------------------
 
-    def apply_gradient(self, gradient: Floats, num_updates: int) -> bool:
+    def apply_gradient(self, gradient: F32, num_updates: int) -> bool:
         """Takes one step along ``gradient``, unless it is too old; returns whether it did.
 
         Args:
@@ -151,7 +149,7 @@ class A3C(A2C):
         self.metrics.set("train/staleness_max", self.staleness_max)
         self.metrics.set("train/num_stale_dropped", self.num_stale_dropped)
 
-    def _note_step(self, before: Floats, norm: float, learning_rate: float) -> None:
+    def _note_step(self, before: F32, norm: float, learning_rate: float) -> None:
         size = gradient_norm(before)
         before -= self.network.parameters
         change = gradient_norm(before)
@@ -169,7 +167,7 @@ class A3C(A2C):
     def _scalers(self) -> list[ObservationScaler | RewardScaler]:
         return [scaler for scaler in (self._observation_scaler, self._reward_scaler) if scaler is not None]
 
-    def moments(self) -> Doubles:
+    def moments(self) -> F64:
         """Returns what the scales are made of: count, means and sums of squares of each; empty where nothing is scaled.
 
         Their shape is ``(num_moments,)``.
@@ -177,7 +175,7 @@ class A3C(A2C):
         parts = [scaler.state()[name] for scaler in self._scalers() for name in ("count", "mean", "squares")]
         return np.concatenate([np.zeros(0), *parts])
 
-    def put_moments(self, moments: Doubles) -> None:
+    def put_moments(self, moments: F64) -> None:
         """Scales by ``moments``, which ``moments`` of such an algorithm returned."""
         start = 0
         for scaler in self._scalers():
@@ -187,7 +185,7 @@ class A3C(A2C):
             scaler.restore({**state, "count": count, "mean": mean, "squares": squares})
             start += 1 + 2 * size
 
-    def merge_moments(self, before: Doubles, after: Doubles) -> None:
+    def merge_moments(self, before: F64, after: F64) -> None:
         """Takes in what a worker saw between ``before``, which it was given, and ``after``.
 
         Source: Chan, Golub & LeVeque 1983, equation 2.1b, once solved for the part that was added and once for the sum.
@@ -235,7 +233,7 @@ class _Still:
         """Has nothing to go on from."""
 
 
-def _added(before: Doubles, after: Doubles) -> Doubles:
+def _added(before: F64, after: F64) -> F64:
     """Returns the moments of the rows that turned the moments ``before`` into ``after``."""
     count = after[0] - before[0]
     if not count:
@@ -248,7 +246,7 @@ def _added(before: Doubles, after: Doubles) -> Doubles:
     return np.concatenate([[count], mean, np.maximum(squares, 0.0)])  # rounding may take it below 0
 
 
-def _joined(first: Doubles, second: Doubles) -> Doubles:
+def _joined(first: F64, second: F64) -> F64:
     """Returns the moments of the rows of both."""
     count = first[0] + second[0]
     if not second[0]:

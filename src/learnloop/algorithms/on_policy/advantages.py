@@ -10,15 +10,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float32]
-Flags = NDArray[np.bool_]
+from learnloop.core.arrays import F32, Bools
 
 
-def gae(
-    rewards: Floats, values: Floats, next_values: Floats, ended: Flags, *, gamma: float, gae_lambda: float
-) -> Floats:
+def gae(rewards: F32, values: F32, next_values: F32, ended: Bools, *, gamma: float, gae_lambda: float) -> F32:
     """Returns the advantage of each action, shape ``(num_steps, num_lanes)``.
 
     With ``gae_lambda`` 1 it is the n-step return minus the value.
@@ -26,7 +22,7 @@ def gae(
     Source: Schulman et al. 2016, High-Dimensional Continuous Control Using Generalized Advantage Estimation,
     equation 16, as the recursion A_t = delta_t + gamma lambda A_{t+1} with delta_t = r_t + gamma V_{t+1} - V_t.
     """
-    advantages: Floats = rewards + np.float32(gamma) * next_values - values
+    advantages: F32 = rewards + np.float32(gamma) * next_values - values
     carry = np.where(ended, np.float32(0), np.float32(gamma * gae_lambda))
     for step in range(len(advantages) - 2, -1, -1):
         advantages[step] += carry[step] * advantages[step + 1]
@@ -36,20 +32,20 @@ def gae(
 class VTrace(NamedTuple):
     """What V-trace says of historical transitions."""
 
-    targets: Floats
+    targets: F32
     """v_s: what the value is to become, shape ``(num_steps, num_lanes)``."""
-    advantages: Floats
+    advantages: F32
     """r + gamma v_{s+1} - V(s), not yet weighted by rho, shape ``(num_steps, num_lanes)``."""
-    weights: Floats
+    weights: F32
     """rho: the truncated importance weight of each action, shape ``(num_steps, num_lanes)``."""
 
 
 def vtrace(
-    rewards: Floats,
-    values: Floats,
-    next_values: Floats,
-    ended: Flags,
-    log_ratios: Floats,
+    rewards: F32,
+    values: F32,
+    next_values: F32,
+    ended: Bools,
+    log_ratios: F32,
     *,
     gamma: float,
     max_rho: float = 1.0,
@@ -69,30 +65,30 @@ def vtrace(
         max_rho: the bound of the weights; it decides which policy's value is learned.
         max_c: the bound of the traces; it only trades variance for speed.
     """
-    ratios: Floats = np.exp(np.minimum(log_ratios, np.float32(80)), dtype=np.float32)
-    weights: Floats = np.minimum(ratios, np.float32(max_rho))
-    corrections: Floats = rewards + np.float32(gamma) * next_values - values
+    ratios: F32 = np.exp(np.minimum(log_ratios, np.float32(80)), dtype=np.float32)
+    weights: F32 = np.minimum(ratios, np.float32(max_rho))
+    corrections: F32 = rewards + np.float32(gamma) * next_values - values
     corrections *= weights
     carry = np.where(ended, np.float32(0), np.float32(gamma) * np.minimum(ratios, np.float32(max_c)))
     for step in range(len(corrections) - 2, -1, -1):
         corrections[step] += carry[step] * corrections[step + 1]
-    targets: Floats = values + corrections
+    targets: F32 = values + corrections
     ahead = next_values.copy()
     ahead[:-1] = np.where(ended[:-1], next_values[:-1], targets[1:])
     return VTrace(targets, rewards + np.float32(gamma) * ahead - values, weights)
 
 
-def explained_variance(values: Floats, returns: Floats) -> float:
+def explained_variance(values: F32, returns: F32) -> float:
     """Returns the share of the variance of ``returns`` that ``values`` explain; NaN where they do not vary."""
     variance = float(np.var(returns))
     return float("nan") if variance == 0 else 1 - float(np.var(returns - values)) / variance
 
 
-def standardised(rows: Floats) -> Floats:
+def standardised(rows: F32) -> F32:
     """Returns ``rows``, shape ``(n, batch)``, each with mean 0 and sample standard deviation 1, or all 0."""
     size = rows.shape[1]
     means = rows.mean(axis=1, dtype=np.float64, keepdims=True)  # in float32 equal numbers would keep some spread
-    centred: Floats = rows - means.astype(np.float32)
+    centred: F32 = rows - means.astype(np.float32)
     deviations = np.sqrt(np.vecdot(centred, centred) / np.float32(size - 1))
     centred /= (deviations + np.float32(1e-8))[:, None]
     return centred

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from learnloop.algorithms.on_policy.rollout import Segment, action_array, mask_array
 from learnloop.algorithms.replay.transitions import Transitions
+from learnloop.core.arrays import F32
 from learnloop.core.errors import UsageError
 from learnloop.core.spaces import ActionSpace, Box, MultiDiscrete, num_choices
 from learnloop.core.stepping import Actions, Masks
@@ -122,7 +123,7 @@ def _check_finite(values: NDArray[Any], name: str) -> None:
         raise UsageError(f"{name} are not finite in 32 bits; leave out what is not known")
 
 
-def _narrow(values: NDArray[Any]) -> NDArray[np.float32]:
+def _narrow(values: NDArray[Any]) -> F32:
     with np.errstate(over="ignore", invalid="ignore"):  # of rows that nobody looks at
         return values.astype(np.float32, copy=False)
 

@@ -25,6 +25,7 @@ from learnloop.algorithms.on_policy.historical import check_segment
 from learnloop.algorithms.on_policy.rollout import Batch, LiveSegment, Rollout, Segment, join, segment_of
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.algorithms.policies.serving import serving_network
+from learnloop.core.arrays import F32, Bools, Indices
 from learnloop.core.errors import CorruptError, DivergedError, UsageError
 from learnloop.core.seeding import derive_seed
 from learnloop.core.spaces import Box, Spaces
@@ -33,8 +34,6 @@ from learnloop.nn.distributions import Evaluation, make_distribution
 from learnloop.nn.mlp.network import MLP, Head, MLPConfig
 from learnloop.nn.network import Network
 from learnloop.nn.optimizers import Adam, Optimizer
-
-Floats = NDArray[np.float32]
 
 LIVE_ROOM = 4
 """Live steps for so many updates are kept. Where nobody calls ``learn``, the oldest make room, and are counted in
@@ -106,15 +105,15 @@ class OnPolicyAlgorithm(Algorithm):
         self._observation_scaler = ObservationScaler(self.encoder.size) if config.normalize_observations else None
         self._reward_scaler = RewardScaler(num_lanes, config.gamma) if config.normalize_rewards else None
         self._chosen: Chosen | None = None
-        self._last_observations: Floats | None = None
+        self._last_observations: F32 | None = None
         self._segments = LiveSegments(LIVE_ROOM * config.n_steps * num_lanes)
         self.num_stale = 0
-        self._resetting: NDArray[np.bool_] | None = None
+        self._resetting: Bools | None = None
         """Which lanes will only reset themselves in the next step."""
 
     # Acting ------------------------------------------------------------------------------------------------------
 
-    def choose(self, observations: Floats, masks: Masks | None = None) -> Actions:
+    def choose(self, observations: F32, masks: Masks | None = None) -> Actions:
         """Returns an action for each lane, drawn from the policy; ``Algorithm.choose`` has the arguments."""
         rollout, at = self._rollout, self._rollout.position
         if rollout.is_full:
@@ -134,13 +133,13 @@ class OnPolicyAlgorithm(Algorithm):
         self._chosen = chosen
         return chosen.actions
 
-    def _choose(self, observations: Floats, masks: Masks | None) -> Chosen:
+    def _choose(self, observations: F32, masks: Masks | None) -> Chosen:
         if self._observation_scaler is None:
             return self._choose_scaled(observations, masks)
         seen = self._observation_scaler.see(observations)
         return self._choose_scaled(seen, masks)._replace(seen=seen)
 
-    def _choose_scaled(self, observations: Floats, masks: Masks | None) -> Chosen:
+    def _choose_scaled(self, observations: F32, masks: Masks | None) -> Chosen:
         dropout = None
         if self.network.num_masks:
             dropout = self._rng.integers(self.network.num_masks, size=len(observations))
@@ -177,7 +176,7 @@ class OnPolicyAlgorithm(Algorithm):
         self._last_observations, self._resetting = step.observations, step.resetting
         self._chosen = None
 
-    def _record_valid(self, valid: NDArray[np.bool_]) -> int:
+    def _record_valid(self, valid: Bools) -> int:
         """Marks the lanes that only reset themselves; returns how many others there are."""
         num_valid = int(np.count_nonzero(valid))
         if num_valid < self.num_lanes:
@@ -200,7 +199,7 @@ class OnPolicyAlgorithm(Algorithm):
             self._rollout.bootstraps[at, running] = self._values(self._last_observations[running])
             self._rollout.ended[at, running] = True
 
-    def _values(self, observations: Floats) -> Floats:
+    def _values(self, observations: F32) -> F32:
         """Returns the values of encoded observations, shape ``(batch,)``; dropout is off."""
         if self._observation_scaler is not None:
             observations = self._observation_scaler.apply(observations)
@@ -276,7 +275,7 @@ class OnPolicyAlgorithm(Algorithm):
         return rollout.batch(advantages, with_dropout=bool(self.network.num_masks))
 
     def _live_batch(self, live: LiveSegment) -> Batch:
-        weights: Floats | None = None
+        weights: F32 | None = None
         old = np.flatnonzero(live.num_updates != self.num_updates)
         if len(old):
             live, weights = self._renewed(live, old)
@@ -301,7 +300,7 @@ class OnPolicyAlgorithm(Algorithm):
             weights=weights,
         )
 
-    def _renewed(self, live: LiveSegment, old: NDArray[np.intp]) -> tuple[LiveSegment, Floats]:
+    def _renewed(self, live: LiveSegment, old: Indices) -> tuple[LiveSegment, F32]:
         """Returns ``live`` as the policy of now sees it, and the weights of its actions: below 1 in the rows ``old``.
 
         Those were chosen before the last update. As historical ones, they count by how likely this policy would have
@@ -312,7 +311,7 @@ class OnPolicyAlgorithm(Algorithm):
         masks = None if segment.masks is None else segment.masks[old]
         evaluation = self.distribution.evaluate(outputs[:, :-1], segment.actions[old], masks)
         log_probs, values = segment.log_probs.copy(), live.values.copy()
-        weights: Floats = np.ones_like(log_probs)
+        weights: F32 = np.ones_like(log_probs)
         weights[old] = np.exp(np.minimum(evaluation.log_probs - segment.log_probs[old], np.float32(0)))
         log_probs[old], values[old] = evaluation.log_probs, outputs[:, -1]
         self.num_stale += len(old)
@@ -351,7 +350,7 @@ class OnPolicyAlgorithm(Algorithm):
             weights=corrected.weights[:, 0],
         )
 
-    def _segment_next_values(self, values: Floats, last: Floats | None) -> Floats:
+    def _segment_next_values(self, values: F32, last: F32 | None) -> F32:
         ahead = np.zeros_like(values)
         ahead[:-1] = values[1:]
         if last is not None:
@@ -359,7 +358,7 @@ class OnPolicyAlgorithm(Algorithm):
         return ahead
 
     @staticmethod
-    def _segment_ends(segment: Segment) -> NDArray[np.bool_]:
+    def _segment_ends(segment: Segment) -> Bools:
         ended = np.zeros(len(segment.rewards), dtype=np.bool_)
         ended[-1] = True
         return ended
@@ -389,12 +388,12 @@ class OnPolicyAlgorithm(Algorithm):
     def _update(self, batch: Batch) -> None:
         """Takes the gradient steps of one batch."""
 
-    def _evaluate(self, batch: Batch) -> tuple[Floats, Evaluation]:
+    def _evaluate(self, batch: Batch) -> tuple[F32, Evaluation]:
         """Returns the outputs for ``batch`` and what the policy says of its actions now."""
         outputs = self.network.forward(batch.observations, batch.dropout)
         return outputs, self.distribution.evaluate(outputs[:, :-1], batch.actions, batch.masks)
 
-    def _step(self, gradient: Floats, loss: float, learning_rate: float) -> None:
+    def _step(self, gradient: F32, loss: float, learning_rate: float) -> None:
         """Takes one gradient step along the gradient of the loss with respect to the outputs.
 
         Raises:
@@ -454,7 +453,7 @@ class OnPolicyAlgorithm(Algorithm):
         """Returns its network, under the name of the constructor's argument."""
         return {"network": self.network}
 
-    def value(self, observations: Floats) -> Floats:
+    def value(self, observations: F32) -> F32:
         """Returns the value of encoded observations, shape ``(batch,)``."""
         return self._values(observations)
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.bandits.config import check_range
 from learnloop.algorithms.base.config import check_count
@@ -19,9 +18,8 @@ from learnloop.algorithms.base.schedules import Schedule, check_schedule, value_
 from learnloop.algorithms.on_policy.advantages import standardised
 from learnloop.algorithms.on_policy.learner import OnPolicyAlgorithm, OnPolicyConfig
 from learnloop.algorithms.on_policy.rollout import Batch
+from learnloop.core.arrays import F32
 from learnloop.core.errors import UsageError
-
-Floats = NDArray[np.float32]
 
 SHUFFLED_BYTES = 1 << 20
 """A rollout with larger observations is not shuffled as a whole; each minibatch is gathered when its turn comes."""
@@ -58,13 +56,13 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True, forbid_unknown_fields
 class _Terms(NamedTuple):
     """What losses need of transitions and no gradient step changes; arrays have the shape ``(batch,)``."""
 
-    advantages: Floats
+    advantages: F32
     """Normalised and weighted."""
-    signs: Floats
+    signs: F32
     """1 where the advantage is above 0, else -1."""
-    signed_bounds: Floats
+    signed_bounds: F32
     """The side of the clip range at which the ratio stops to gain, times the sign."""
-    bounded: Floats
+    bounded: F32
     """What the surrogate is there: the advantage times the bound."""
 
     def rows(self, rows: slice) -> _Terms:
@@ -135,7 +133,7 @@ class PPO(OnPolicyAlgorithm):
             part = batch.rows(order[rows]) if is_wide else shuffled.rows(rows)
             yield _Minibatch(part, clip_range, terms.rows(rows))
 
-    def _terms(self, advantages: Floats, weights: Floats | None, clip_range: float, starts: list[int]) -> _Terms:
+    def _terms(self, advantages: F32, weights: F32 | None, clip_range: float, starts: list[int]) -> _Terms:
         """Returns the terms of all minibatches of an epoch, which begin at ``starts``."""
         if self.config.normalize_advantage and len(advantages) > 1:
             advantages = _normalised(advantages, starts)
@@ -146,7 +144,7 @@ class PPO(OnPolicyAlgorithm):
         signs = np.where(gains, np.float32(1), np.float32(-1))
         return _Terms(advantages, signs, signs * bounds, advantages * bounds)
 
-    def _loss(self, minibatch: _Minibatch, clip_range_vf: float | None) -> tuple[Floats, float, float]:
+    def _loss(self, minibatch: _Minibatch, clip_range_vf: float | None) -> tuple[F32, float, float]:
         """Returns the gradient of the loss with respect to the outputs, the loss, and how far the policy moved.
 
         Equation 9: the clipped surrogate of equation 7, the squared error of the value, and the entropy.
@@ -176,7 +174,7 @@ class PPO(OnPolicyAlgorithm):
         self.metrics.add("train/weight_ratio_ess", total * total / (size * float(ratios @ ratios)))
         return gradient, loss, kl
 
-    def _value_loss(self, values: Floats, batch: Batch, clip_range: float | None, gradient: Floats) -> float:
+    def _value_loss(self, values: F32, batch: Batch, clip_range: float | None, gradient: F32) -> float:
         """Returns the mean squared error of the values and writes the weighted gradient with respect to them."""
         errors = values - batch.returns
         if clip_range is None:
@@ -195,7 +193,7 @@ class PPO(OnPolicyAlgorithm):
         self.metrics.add("train/loss", loss)
 
 
-def _normalised(advantages: Floats, starts: list[int]) -> Floats:
+def _normalised(advantages: F32, starts: list[int]) -> F32:
     """Returns ``advantages`` with mean 0 and sample standard deviation 1 in each minibatch, shape ``(batch,)``.
 
     Minibatches begin at ``starts``; all but the last are of one size.

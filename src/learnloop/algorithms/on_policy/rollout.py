@@ -9,32 +9,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.algorithms.live.episodes import LiveStep
+from learnloop.core.arrays import F32, I64, Indices
 from learnloop.core.spaces import ActionSpace, Box, MultiDiscrete, num_choices
 from learnloop.core.stepping import Actions, Masks
-
-Floats = NDArray[np.float32]
 
 
 class Batch(NamedTuple):
     """Transitions to learn from, in no order that matters."""
 
-    observations: Floats
+    observations: F32
     """Shape ``(batch, size)``."""
     actions: Actions
-    log_probs: Floats
+    log_probs: F32
     """Of the actions under the policy that chose them, shape ``(batch,)``."""
-    values: Floats
+    values: F32
     """Of the observations when the actions were chosen, shape ``(batch,)``."""
-    advantages: Floats
+    advantages: F32
     """Shape ``(batch,)``."""
-    returns: Floats
+    returns: F32
     """What the values are to become, shape ``(batch,)``."""
     masks: Masks | None
-    dropout: NDArray[np.int64] | None
-    weights: Floats | None = None
+    dropout: I64 | None
+    weights: F32 | None = None
     """Truncated importance weights of historical transitions, shape ``(batch,)``; None: all 1."""
 
-    def rows(self, index: NDArray[np.intp] | slice) -> Batch:
+    def rows(self, index: Indices | slice) -> Batch:
         """Returns some of its transitions."""
         return Batch(
             self.observations[index],
@@ -109,12 +108,12 @@ class Rollout:
         self.bootstraps[:] = 0
         self.has_masks = self.has_invalid = False
 
-    def next_values(self, last_values: Floats) -> Floats:
+    def next_values(self, last_values: F32) -> F32:
         """Returns the value of what each action led to, shape ``(num_steps, num_lanes)``."""
         following = np.concatenate([self.values[1:], last_values[None]])
         return np.where(self.ended, self.bootstraps, following)
 
-    def batch(self, advantages: Floats, *, with_dropout: bool) -> Batch:
+    def batch(self, advantages: F32, *, with_dropout: bool) -> Batch:
         """Returns its valid transitions with their advantages, shape ``(num_steps, num_lanes)``."""
 
         def flat(array: NDArray[Any]) -> NDArray[Any]:
@@ -170,13 +169,13 @@ _ARRAYS = (
 class Segment(NamedTuple):
     """Consecutive transitions of one episode, as a batch of one lane: arrays of shape ``(num_steps, ...)``."""
 
-    observations: Floats
+    observations: F32
     actions: Actions
     masks: Masks | None
-    log_probs: Floats
+    log_probs: F32
     """Under the policy that chose the actions."""
-    rewards: Floats
-    last_observation: Floats | None
+    rewards: F32
+    last_observation: F32 | None
     """What the last action led to, shape ``(size,)``; None: the episode terminated, nothing came."""
 
 
@@ -184,9 +183,9 @@ class LiveSegment(NamedTuple):
     """A segment that this very policy chose, with what it knew then."""
 
     segment: Segment
-    values: Floats
-    dropout: NDArray[np.int64]
-    num_updates: NDArray[np.int64]
+    values: F32
+    dropout: I64
+    num_updates: I64
     """Gradient steps before each action was chosen."""
 
 

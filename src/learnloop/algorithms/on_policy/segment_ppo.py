@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.on_policy.advantages import gae
 from learnloop.algorithms.on_policy.ppo import PPO, PPOConfig
 from learnloop.algorithms.on_policy.rollout import Batch
+from learnloop.core.arrays import F32, I64, Bools, Indices
 from learnloop.core.spaces import Box, Discrete, Spaces
 from learnloop.nn.optimizers import AdamW, Optimizer
-
-Floats = NDArray[np.float32]
 
 TOLERANCE = 1e-4
 """How far a logged log probability may be from the network's own for the action to count as this policy's: clients
@@ -29,19 +27,19 @@ MAX_NORM = 1e15
 class Steps(NamedTuple):
     """Transitions of whole segments, one segment after the other; arrays have the shape ``(num_steps, ...)``."""
 
-    observations: Floats
-    actions: NDArray[np.int64]
-    log_probs: Floats
+    observations: F32
+    actions: I64
+    log_probs: F32
     """As they were logged."""
-    values: Floats
+    values: F32
     """As they were logged."""
-    rewards: Floats
-    ended: NDArray[np.bool_]
+    rewards: F32
+    ended: Bools
     """Whether it is the last of its segment."""
-    cut: NDArray[np.intp]
+    cut: Indices
     """The rows whose episode goes on after the segment, or was truncated: what comes then is worth the value of
     ``next_observations``. Each is the last of its segment."""
-    next_observations: Floats
+    next_observations: F32
     """Shape ``(len(cut), size)``."""
 
 
@@ -55,7 +53,7 @@ class Prepared(NamedTuple):
     """How far before the first gradient step the log probability of any other step is from the logged one."""
 
 
-def dropout_of(observations: Floats, num_updates: int, num_masks: int) -> NDArray[np.int64] | None:
+def dropout_of(observations: F32, num_updates: int, num_masks: int) -> I64 | None:
     """Returns the dropout mask that each observation is seen through, shape ``(batch,)``; None: no dropout.
 
     It depends on the observation and the policy alone, so that acting, showing and learning see the same without
@@ -67,7 +65,7 @@ def dropout_of(observations: Floats, num_updates: int, num_masks: int) -> NDArra
     return np.array([zlib.crc32(row, start) % num_masks for row in observations], dtype=np.int64)
 
 
-def is_readable(observation: Floats) -> bool:
+def is_readable(observation: F32) -> bool:
     """Returns whether a network can read an observation: its numbers are finite, and it is not longer than allowed."""
     return float(np.vdot(observation, observation)) <= MAX_NORM**2  # not @, which warns where this is infinite
 
@@ -147,7 +145,7 @@ class SegmentPPO(PPO):
         self.num_stale += prepared.num_stale
         return prepared
 
-    def _step(self, gradient: Floats, loss: float, learning_rate: float) -> None:
+    def _step(self, gradient: F32, loss: float, learning_rate: float) -> None:
         super()._step(gradient, loss, learning_rate * self.rate_factor)
 
     def _build_optimizer(self) -> Optimizer:
@@ -156,7 +154,7 @@ class SegmentPPO(PPO):
         return AdamW(self.network, eps=1e-5, weight_decay=self._weight_decay)
 
 
-def segment_rows(lengths: Sequence[int]) -> NDArray[np.bool_]:
+def segment_rows(lengths: Sequence[int]) -> Bools:
     """Returns which rows are the last of segments of these lengths, laid one after the other."""
     ended = np.zeros(sum(lengths), dtype=np.bool_)
     ended[np.cumsum(np.asarray(lengths, dtype=np.intp)) - 1] = True

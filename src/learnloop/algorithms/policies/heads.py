@@ -8,23 +8,22 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32, F64
 from learnloop.core.errors import UsageError
 from learnloop.core.spaces import ActionSpace, Box, Discrete
 from learnloop.core.stepping import Actions, Masks
 from learnloop.nn.distributions import Categorical, make_distribution
 from learnloop.nn.squashed_gaussian import SquashedGaussian
 
-Floats = NDArray[np.float32]
-
 
 class Head(Protocol):
     """Reads a batch of outputs."""
 
-    def choose(self, outputs: Floats, masks: Masks | None, rng: np.random.Generator | None) -> Actions:
+    def choose(self, outputs: F32, masks: Masks | None, rng: np.random.Generator | None) -> Actions:
         """Returns an action for each row: drawn with ``rng``, or the most likely or most valued one without."""
         ...
 
-    def probabilities(self, outputs: Floats, masks: Masks | None) -> NDArray[np.float64]:
+    def probabilities(self, outputs: F32, masks: Masks | None) -> F64:
         """Returns the probability of each discrete action, shape ``(batch, n)``."""
         ...
 
@@ -35,14 +34,14 @@ class DistributionHead:
     def __init__(self, space: ActionSpace) -> None:
         self._distribution = make_distribution(space)
 
-    def choose(self, outputs: Floats, masks: Masks | None, rng: np.random.Generator | None) -> Actions:
+    def choose(self, outputs: F32, masks: Masks | None, rng: np.random.Generator | None) -> Actions:
         """Returns an action for each row."""
         parameters = outputs[:, : self._distribution.num_parameters]
         if rng is None:
             return self._distribution.mode(parameters, masks)
         return self._distribution.sample(parameters, rng, masks)[0]
 
-    def probabilities(self, outputs: Floats, masks: Masks | None) -> NDArray[np.float64]:
+    def probabilities(self, outputs: F32, masks: Masks | None) -> F64:
         """Returns the probability of each discrete action, shape ``(batch, n)``."""
         if not isinstance(self._distribution, Categorical):
             raise UsageError("only a policy over discrete actions has a probability for each; use act")
@@ -53,16 +52,16 @@ class DistributionHead:
 class ValuesHead:
     """The outputs are, or give, the value of each action; the best one is taken."""
 
-    def __init__(self, values: Callable[[Floats], Floats]) -> None:
+    def __init__(self, values: Callable[[F32], F32]) -> None:
         self._values = values
 
-    def choose(self, outputs: Floats, masks: Masks | None, rng: np.random.Generator | None) -> Actions:
+    def choose(self, outputs: F32, masks: Masks | None, rng: np.random.Generator | None) -> Actions:
         """Returns the allowed action of the highest value in each row; there is nothing to draw."""
         values = self._values(outputs)
         best: Actions = np.argmax(values if masks is None else np.where(masks, values, -np.inf), axis=1)
         return best
 
-    def probabilities(self, outputs: Floats, masks: Masks | None) -> NDArray[np.float64]:
+    def probabilities(self, outputs: F32, masks: Masks | None) -> F64:
         """Returns 1 for the best action of each row, shared by ties, shape ``(batch, n)``."""
         values = self._values(outputs)
         allowed = values if masks is None else np.where(masks, values, -np.inf)
@@ -78,14 +77,14 @@ class SquashedHead:
         self._half = (high - low) / np.float32(2)
         self._middle = (high + low) / np.float32(2)
 
-    def choose(self, outputs: Floats, masks: Masks | None, rng: np.random.Generator | None) -> Actions:
+    def choose(self, outputs: F32, masks: Masks | None, rng: np.random.Generator | None) -> Actions:
         """Returns an action for each row, in the units of the box."""
         squashed = self._distribution.mode(outputs) if rng is None else self._distribution.sample(outputs, rng).actions
-        actions: Floats = squashed * self._half
+        actions: F32 = squashed * self._half
         actions += self._middle
         return actions
 
-    def probabilities(self, outputs: Floats, masks: Masks | None) -> NDArray[np.float64]:
+    def probabilities(self, outputs: F32, masks: Masks | None) -> F64:
         """Raises UsageError: continuous actions have densities."""
         raise UsageError("only a policy over discrete actions has a probability for each; use act")
 
@@ -102,7 +101,7 @@ class UniformHead:
         else:
             self._distribution = make_distribution(space)
 
-    def choose(self, outputs: Floats, masks: Masks | None, rng: np.random.Generator | None) -> Actions:
+    def choose(self, outputs: F32, masks: Masks | None, rng: np.random.Generator | None) -> Actions:
         """Returns a draw for each row."""
         if rng is None:
             raise UsageError("a uniform policy draws its actions; it needs a random number generator")
@@ -115,7 +114,7 @@ class UniformHead:
         equal = np.zeros((batch, self._distribution.num_parameters), dtype=np.float32)
         return self._distribution.sample(equal, rng, masks)[0]
 
-    def probabilities(self, outputs: Floats, masks: Masks | None) -> NDArray[np.float64]:
+    def probabilities(self, outputs: F32, masks: Masks | None) -> F64:
         """Returns the same probability for each allowed action, shape ``(batch, n)``."""
         if not isinstance(self._space, Discrete):
             raise UsageError("only a policy over discrete actions has a probability for each; use act")
@@ -123,7 +122,7 @@ class UniformHead:
         return _as_probabilities(allowed)
 
 
-def _as_probabilities(weights: NDArray[np.floating]) -> NDArray[np.float64]:
+def _as_probabilities(weights: NDArray[np.floating]) -> F64:
     wide = weights.astype(np.float64)
-    result: NDArray[np.float64] = wide / np.add.reduce(wide, axis=1, keepdims=True)
+    result: F64 = wide / np.add.reduce(wide, axis=1, keepdims=True)
     return result

@@ -13,6 +13,7 @@ from learnloop.algorithms.bandits.actions import allowed_actions, check_actions
 from learnloop.algorithms.base.states import part_of, prefixed
 from learnloop.algorithms.policies.network_policy import TAG as NETWORK
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
+from learnloop.core.arrays import F64
 from learnloop.core.errors import ActionError, ContextError, CorruptError, one_of
 from learnloop.core.protocols import Context, PolicyArtifact, Question
 from learnloop.core.spaces import Box, Discrete
@@ -50,9 +51,7 @@ class NamedActionsPolicy:
         space = self._policy.spaces.observation
         return space.size if isinstance(space, Box) else 0
 
-    def probabilities(
-        self, context: Context, actions: Sequence[str], mask: Sequence[bool] | None = None
-    ) -> NDArray[np.float64]:
+    def probabilities(self, context: Context, actions: Sequence[str], mask: Sequence[bool] | None = None) -> F64:
         """Returns the probability of each action, shape ``(len(actions),)``; 0 where ``mask`` is False.
 
         Args:
@@ -74,7 +73,7 @@ class NamedActionsPolicy:
         offered = np.zeros(len(self.actions), dtype=np.bool_)
         offered[rows] = allowed
         found = self._policy.probabilities(context.vector, offered)[rows]
-        probabilities: NDArray[np.float64] = found / found.sum()
+        probabilities: F64 = found / found.sum()
         return probabilities
 
     def to_artifact(self) -> PolicyArtifact:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from learnloop.algorithms.base.states import part_of, prefixed
 from learnloop.algorithms.off_policy.duelling import duelling_values
 from learnloop.algorithms.policies.heads import DistributionHead, Head, SquashedHead, UniformHead, ValuesHead
+from learnloop.core.arrays import F32, F64
 from learnloop.core.errors import CorruptError, DivergedError, MissingExtraError, UsageError
 from learnloop.core.protocols import PolicyArtifact
 from learnloop.core.seeding import generator
@@ -31,7 +32,6 @@ MODULES = "network."
 """Tensors of modules that a builder made have names that begin so."""
 _DIVERGED = "the policy's network computes numbers that are not finite; load an earlier version"
 
-Floats = NDArray[np.float32]
 OutputKind = Literal["distribution", "q_values", "duelling", "squashed", "uniform"]
 """What the first outputs of the network are: parameters of a distribution over actions, the value of each action,
 the state's value followed by the advantage of each action, or those of a Gaussian squashed by tanh. ``uniform`` has no
@@ -115,7 +115,7 @@ class NetworkPolicy:
         masks = None if allowed is None else allowed[None]
         return self._codec.to_outside(self.choose(self._encoder.encode(observation)[None], masks)[0])
 
-    def _act_greedily(self, observations: Floats) -> int:
+    def _act_greedily(self, observations: F32) -> int:
         """Returns the discrete action of the highest output for one row: a short way, for serving."""
         row = self._outputs(observations)[0, self._scores]
         best = int(row.argmax())  # NaN counts as the highest
@@ -123,11 +123,11 @@ class NetworkPolicy:
             raise DivergedError(_DIVERGED)
         return best + self._start
 
-    def choose(self, observations: Floats, masks: Masks | None = None) -> Actions:
+    def choose(self, observations: F32, masks: Masks | None = None) -> Actions:
         """Returns an action for each row of encoded observations, shape ``(batch, encoder.size)``."""
         return self._head.choose(self._evaluate(observations), masks, self._rng if self._sampling else None)
 
-    def probabilities(self, observation: Any, mask: Any = None) -> NDArray[np.float64]:
+    def probabilities(self, observation: Any, mask: Any = None) -> F64:
         """Returns the probability of each discrete action for one observation, shape ``(n,)``; 0 where masked.
 
         A policy by values gives its best action all of it, shared by ties.
@@ -139,16 +139,16 @@ class NetworkPolicy:
             raise UsageError("only a policy over discrete actions has a probability for each; use act")
         allowed = self._codec.check_mask(mask)
         outputs = self._evaluate(self._encoder.encode(observation)[None])
-        found: NDArray[np.float64] = self._head.probabilities(outputs, None if allowed is None else allowed[None])[0]
+        found: F64 = self._head.probabilities(outputs, None if allowed is None else allowed[None])[0]
         return found
 
-    def _evaluate(self, observations: Floats) -> Floats:
+    def _evaluate(self, observations: F32) -> F32:
         outputs = self._outputs(observations)
         if not np.isfinite(outputs).all():
             raise DivergedError(_DIVERGED)
         return outputs
 
-    def _outputs(self, observations: Floats) -> Floats:
+    def _outputs(self, observations: F32) -> F32:
         if self._network is None:
             return np.zeros((len(observations), 0), dtype=np.float32)
         inputs = observations if self._normaliser is None else self._normaliser.apply(observations)

@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 
 from learnloop.algorithms.on_policy.rollout import action_array
 from learnloop.algorithms.replay.prioritised import Entries
+from learnloop.core.arrays import I64, Bools
 from learnloop.core.spaces import ActionSpace
 from learnloop.core.stepping import Actions
-
-Integers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 
 class NStepLanes:
@@ -41,7 +39,7 @@ class NStepLanes:
         self._waiting = np.zeros(shape, dtype=np.bool_)
         self._powers = gamma ** np.arange(num_steps + 1)
 
-    def push(self, entries: Entries, valid: Flags | None) -> Entries | None:
+    def push(self, entries: Entries, valid: Bools | None) -> Entries | None:
         """Takes one step of each lane; returns the transitions that it completes, in the order of time; None: none.
 
         Args:
@@ -66,12 +64,12 @@ class NStepLanes:
             entries.truncated,
         )
 
-    def cut(self, following: Integers) -> Entries | None:
+    def cut(self, following: I64) -> Entries | None:
         """Returns all that waits, as truncated; ``following`` are the observations that the lanes are at."""
         nothing = np.zeros(len(following), dtype=np.bool_)
         return self._release(self._waiting.copy(), following, nothing, ~nothing)
 
-    def _release(self, chosen: Flags, following: Integers, terminated: Flags, truncated: Flags) -> Entries | None:
+    def _release(self, chosen: Bools, following: I64, terminated: Bools, truncated: Bools) -> Entries | None:
         if not chosen.any():
             return None
         order = (self._time + np.arange(self.num_steps)) % self.num_steps  # the oldest first

@@ -12,11 +12,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32, I64
 from learnloop.core.errors import StoreError, UsageError
 from learnloop.core.stepping import Masks
 
-Floats = NDArray[np.float32]
-Integers = NDArray[np.int64]
 Precision = Literal["float32", "float16"]
 
 LARGEST_HALF = 65504.0
@@ -59,7 +58,7 @@ class ObservationRing:
         """The number of the oldest one that is kept."""
         return max(0, self.num_added - self.capacity)
 
-    def add(self, observations: Floats, masks: Masks | None) -> int:
+    def add(self, observations: F32, masks: Masks | None) -> int:
         """Keeps ``observations``, shape ``(batch, size)``, batch at most ``capacity``; returns the first one's number.
 
         Args:
@@ -85,12 +84,12 @@ class ObservationRing:
         self.num_added = first + count
         return first
 
-    def _write(self, target: slice, observations: Floats, masks: Masks | None) -> None:
+    def _write(self, target: slice, observations: F32, masks: Masks | None) -> None:
         self._rows[target] = observations
         if self._masks is not None:
             self._masks[target] = True if masks is None else masks
 
-    def rows(self, numbers: Integers, out: Floats | None = None) -> Floats:
+    def rows(self, numbers: I64, out: F32 | None = None) -> F32:
         """Returns observations by number, shape ``(batch, size)``; they must be kept ones.
 
         Args:
@@ -99,14 +98,14 @@ class ObservationRing:
         """
         places = numbers % self.capacity
         if self.is_half:
-            result: Floats = self._rows.take(places, axis=0).astype(np.float32)
+            result: F32 = self._rows.take(places, axis=0).astype(np.float32)
             if out is None:
                 return result
             out[...] = result
             return out
         return self._rows.take(places, axis=0, out=out, mode="clip")
 
-    def masks(self, numbers: Integers) -> Masks | None:
+    def masks(self, numbers: I64) -> Masks | None:
         """Returns which choices are allowed in observations, shape ``(batch, num_choices)``; None: all, in all."""
         return None if self._masks is None else self._masks.take(numbers % self.capacity, axis=0)
 
@@ -165,7 +164,7 @@ def _reserve(descriptor: int, num_bytes: int) -> None:
         os.posix_fallocate(descriptor, 0, num_bytes)
 
 
-def _check_half(observations: Floats) -> None:
+def _check_half(observations: F32) -> None:
     largest = float(np.abs(observations).max(initial=0.0))
     if largest > LARGEST_HALF:
         raise UsageError(

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.algorithms.replay.sum_tree import SumTree
-from learnloop.algorithms.replay.transitions import Entries, Floats, Integers, Sample, Transitions
+from learnloop.algorithms.replay.transitions import Entries, Sample, Transitions
 from learnloop.algorithms.replay.uniform import MARGIN, ReplayBuffer
+from learnloop.core.arrays import F32, F64, I64
 from learnloop.core.errors import UsageError
 from learnloop.core.spaces import ActionSpace
 
@@ -92,7 +93,7 @@ class PrioritisedReplay(ReplayBuffer):
         self._check_filled()
         fractions = (rng.random(count) + np.arange(count)) / count
         rows, priorities = self._tree.draw(fractions)
-        ratios: Floats = (self._tree.minimum / priorities).astype(np.float32)
+        ratios: F32 = (self._tree.minimum / priorities).astype(np.float32)
         np.power(ratios, np.float32(beta), out=ratios)
         newest = self.num_added - 1
         return self._gather(newest - (newest - rows) % self.capacity, ratios)
@@ -122,7 +123,7 @@ class PrioritisedReplay(ReplayBuffer):
         self._largest = max(self._largest, largest)
         self._tree.set(numbers % self.capacity, priorities)
 
-    def priorities(self, numbers: Integers) -> NDArray[np.float64]:
+    def priorities(self, numbers: I64) -> F64:
         """Returns the priorities of transitions that it holds, to the power ``alpha``, shape ``(batch,)``."""
         return self._tree.get(numbers % self.capacity)
 

@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop.core.arrays import F64, I64
 from learnloop.core.errors import UsageError
-
-Doubles = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 WIDTH, LARGE_WIDTH = 16, 64
 """Leaves under one node, of a small and of a large tree. A draw costs a pass over the sums of all nodes and one over
@@ -44,8 +42,8 @@ class SumTree:
         self._sums = self._padded_sums[:num_nodes]
         self._triangle = np.triu(np.ones((self._width, self._width)))
         self._ones = np.ones(self._width)
-        self._changed: list[Integers] = []
-        self._replaced: list[Doubles] = []
+        self._changed: list[I64] = []
+        self._replaced: list[F64] = []
         self._minimum = np.inf
         self._num_minimal = 0
 
@@ -63,12 +61,12 @@ class SumTree:
             self._find_minimum()
         return self._minimum
 
-    def get(self, rows: Integers) -> Doubles:
+    def get(self, rows: I64) -> F64:
         """Returns the priorities of entries, shape ``(batch,)``."""
-        result: Doubles = self._flat.take(rows)
+        result: F64 = self._flat.take(rows)
         return result
 
-    def set(self, rows: Integers, priorities: Doubles | float) -> None:
+    def set(self, rows: I64, priorities: F64 | float) -> None:
         """Gives entries new priorities; of an entry that is named twice the last one counts.
 
         Args:
@@ -81,7 +79,7 @@ class SumTree:
         if len(self._changed) == MOST_CHANGES:
             self._refresh()
 
-    def draw(self, fractions: Doubles) -> tuple[Integers, Doubles]:
+    def draw(self, fractions: F64) -> tuple[I64, F64]:
         """Returns an entry for each of ``fractions`` of the total, each from 0 to below 1, and their priorities.
 
         Raises:
@@ -100,22 +98,22 @@ class SumTree:
         leaves = self._leaves.take(nodes, axis=0) @ self._triangle
         np.minimum(places, leaves[:, -1] * BELOW_ONE, out=places)
         np.maximum(places, 0, out=places)
-        rows: Integers = nodes * self._width
+        rows: I64 = nodes * self._width
         rows += (leaves > places[:, None]).argmax(axis=1)
         priorities = self._flat.take(rows)
         if not priorities.min() > 0:
             self._replace_empty(rows, priorities)
         return rows, priorities
 
-    def _node_ends(self) -> Doubles:
+    def _node_ends(self) -> F64:
         """Returns the sums of all nodes up to each, itself included: cumulated in groups, twice as fast as in a row."""
         grouped = self._padded_sums.reshape(-1, self._width) @ self._triangle
         offsets = np.add.accumulate(grouped[:, -1])
         grouped[1:] += offsets[:-1, None]
-        result: Doubles = grouped.reshape(-1)[: len(self._sums)]
+        result: F64 = grouped.reshape(-1)[: len(self._sums)]
         return result
 
-    def _replace_empty(self, rows: Integers, priorities: Doubles) -> None:
+    def _replace_empty(self, rows: I64, priorities: F64) -> None:
         """Replaces entries of priority 0, which only rounding can have chosen, by the one of the highest priority."""
         empty = priorities <= 0
         rows[empty] = best = int(self._flat.argmax())
@@ -133,7 +131,7 @@ class SumTree:
         self._changed.clear()
         self._replaced.clear()
 
-    def _follow_minimum(self, replaced: Doubles, priorities: Doubles) -> None:
+    def _follow_minimum(self, replaced: F64, priorities: F64) -> None:
         """Notes that ``replaced`` have become ``priorities``.
 
         At least ``_num_minimal`` entries have the minimum: those that get it later are not counted, and one that is

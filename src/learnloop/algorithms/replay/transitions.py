@@ -7,11 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32, I64, Bools
 from learnloop.core.stepping import Actions, Masks
-
-Floats = NDArray[np.float32]
-Integers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 _PART = 256
 """So many observations are compared at once."""
@@ -20,19 +17,19 @@ _PART = 256
 class Entries(NamedTuple):
     """Transitions whose observations the buffer has seen already, known by number. Shapes are ``(batch,)``."""
 
-    first: Integers
+    first: I64
     """The observation that the action was chosen on."""
     actions: Actions
     rewards: NDArray[Any]
     """Of one step, or the discounted sum of several."""
-    following: Integers
+    following: I64
     """The observation that it led to; where ``terminated``, ``first`` again."""
     discounts: NDArray[Any] | float
     """What the value of ``following`` is worth: gamma, or its k-th power after k steps."""
-    terminated: Flags
-    truncated: Flags
+    terminated: Bools
+    truncated: Bools
 
-    def rows(self, chosen: Flags | slice) -> Entries:
+    def rows(self, chosen: Bools | slice) -> Entries:
         """Returns those that are ``chosen``."""
         discounts = self.discounts
         return Entries(
@@ -49,15 +46,15 @@ class Entries(NamedTuple):
 class Transitions(NamedTuple):
     """Transitions with their observations, each of one step, shapes ``(batch, ...)``: such as historical ones."""
 
-    observations: Floats
+    observations: F32
     """Encoded, shape ``(batch, size)``."""
     actions: Actions
     """Counted from 0 for a discrete space, in the units of the space for a box."""
     rewards: NDArray[Any]
-    next_observations: Floats
+    next_observations: F32
     """What each action led to; rows where ``terminated`` are not looked at."""
-    terminated: Flags
-    truncated: Flags
+    terminated: Bools
+    truncated: Bools
     masks: Masks | None = None
     """Which choices were allowed, shape ``(batch, num_choices)``; None: all."""
     next_masks: Masks | None = None
@@ -66,21 +63,21 @@ class Transitions(NamedTuple):
 class Sample(NamedTuple):
     """Transitions that were drawn. Observations are the buffer's, and valid until its next sample of the same size."""
 
-    numbers: Integers
+    numbers: I64
     """Which transitions they are; a number is never used again, so it tells an entry from what overwrites it."""
-    following: Integers
+    following: I64
     """Which observations they led to; equal numbers are the same observation."""
-    observations: Floats
+    observations: F32
     actions: Actions
-    rewards: Floats
-    next_observations: Floats
+    rewards: F32
+    next_observations: F32
     """Where ``terminated``, ``observations`` again."""
-    discounts: Floats
-    terminated: Flags
-    truncated: Flags
+    discounts: F32
+    terminated: Bools
+    truncated: Bools
     masks: Masks | None
     next_masks: Masks | None
-    weights: Floats | None
+    weights: F32 | None
     """Importance weights, at most 1; None: all are 1."""
 
     def rows(self, rows: slice) -> Sample:
@@ -101,7 +98,7 @@ class Sample(NamedTuple):
         )
 
 
-def chained(transitions: Transitions) -> Flags:
+def chained(transitions: Transitions) -> Bools:
     """Returns which transitions end with the observation, and the mask, that the one after them begins with."""
     found = np.zeros(len(transitions.rewards), dtype=np.bool_)
     for start in range(0, len(found) - 1, _PART):

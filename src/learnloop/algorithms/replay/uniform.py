@@ -17,7 +17,8 @@ from learnloop.algorithms.on_policy.rollout import action_array
 from learnloop.algorithms.replay.files import read_replay, write_replay
 from learnloop.algorithms.replay.memory import available_memory, megabytes
 from learnloop.algorithms.replay.observation_ring import ObservationRing, Precision
-from learnloop.algorithms.replay.transitions import Entries, Flags, Floats, Integers, Sample, Transitions, chained
+from learnloop.algorithms.replay.transitions import Entries, Sample, Transitions, chained
+from learnloop.core.arrays import F32, I64, Bools
 from learnloop.core.errors import CorruptError, UsageError
 from learnloop.core.spaces import ActionSpace, Box, num_choices
 from learnloop.core.stepping import Masks
@@ -83,7 +84,7 @@ class ReplayBuffer:
         self._entries = np.zeros(capacity, dtype=_entry(action_space))
         self._columns: dict[str, NDArray[Any]] = {name: self._entries[name] for name in _COLUMNS}
         self._first = self._columns["first"]
-        self._buffers: dict[int, tuple[Floats, Floats]] = {}
+        self._buffers: dict[int, tuple[F32, F32]] = {}
 
     @classmethod
     def num_bytes(
@@ -108,7 +109,7 @@ class ReplayBuffer:
 
     # Adding ------------------------------------------------------------------------------------------------------
 
-    def see(self, observations: Floats, masks: Masks | None = None) -> int:
+    def see(self, observations: F32, masks: Masks | None = None) -> int:
         """Keeps observations, shape ``(batch, size)``, batch at most ``margin``; returns the number of the first one.
 
         Args:
@@ -128,7 +129,7 @@ class ReplayBuffer:
         """Returns whether a new transition may begin or end with the observation ``number``."""
         return number >= self._ring.num_added - self.margin
 
-    def shows(self, numbers: Integers, observations: Floats) -> bool:
+    def shows(self, numbers: I64, observations: F32) -> bool:
         """Returns whether ``numbers`` are recent, and are of ``observations`` as the buffer keeps them."""
         if not self.is_recent(int(numbers.min())):
             return False
@@ -189,7 +190,7 @@ class ReplayBuffer:
         for start in range(0, size, part):
             self._add_part(transitions, follows, slice(start, min(start + part, size)), gamma)
 
-    def _add_part(self, transitions: Transitions, chain: Flags, rows: slice, gamma: float) -> None:
+    def _add_part(self, transitions: Transitions, chain: Bools, rows: slice, gamma: float) -> None:
         count = rows.stop - rows.start
         terminated = transitions.terminated[rows]
         follows = chain[rows].copy()
@@ -237,7 +238,7 @@ class ReplayBuffer:
         if self.oldest == self.num_added:
             raise UsageError("the replay holds no transition; add some before a sample is drawn")
 
-    def _gather(self, numbers: Integers, weights: Floats | None) -> Sample:
+    def _gather(self, numbers: I64, weights: F32 | None) -> Sample:
         entries = self._entries.take(numbers % self.capacity)
         observations, next_observations = self._rows_for(len(numbers))
         first, following = entries["first"], entries["following"]
@@ -257,7 +258,7 @@ class ReplayBuffer:
             weights=weights,
         )
 
-    def _rows_for(self, count: int) -> tuple[Floats, Floats]:
+    def _rows_for(self, count: int) -> tuple[F32, F32]:
         found = self._buffers.get(count)
         if found is None:
             if len(self._buffers) >= MAX_SIZES:

@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.base.states import AlgorithmState, count_of, part_of, prefixed
 from learnloop.algorithms.on_policy.segment_ppo import MAX_NORM, SegmentPPO, is_readable
@@ -28,6 +27,7 @@ from learnloop.compat.seed1.snapshot import Snapshot
 from learnloop.compat.seed1.transition_buffer import SentTransition, TransitionBuffer, segments_of, steps_of
 from learnloop.compat.seed1.update_process import Done, Job
 from learnloop.compat.seed1.update_process import learn as learn_here
+from learnloop.core.arrays import F32, F64
 from learnloop.core.clock import now
 from learnloop.core.errors import (
     ActionError,
@@ -41,8 +41,6 @@ from learnloop.core.errors import (
 from learnloop.core.ids import new_id
 from learnloop.core.records import Decision, LearningUpdate
 from learnloop.core.seeding import generator
-
-Floats = NDArray[np.float32]
 
 AGENT = "mutations"
 POLICY = "prompt-mutation"
@@ -145,7 +143,7 @@ class MutationLearner:
 
     # Choosing ----------------------------------------------------------------------------------------------------
 
-    def select(self, state: Floats, *, deterministic: bool = False) -> Selection:
+    def select(self, state: F32, *, deterministic: bool = False) -> Selection:
         """Returns a mutation for an embedding, drawn from the policy, or the most likely one.
 
         The log probability is the policy's in both cases; the record's propensity of a most likely one is 1.
@@ -157,7 +155,7 @@ class MutationLearner:
         self.check_state("the embedding", state)
         return self.select_many([state], [deterministic])[0]
 
-    def select_many(self, states: Sequence[Floats], deterministic: Sequence[bool]) -> list[Selection]:
+    def select_many(self, states: Sequence[F32], deterministic: Sequence[bool]) -> list[Selection]:
         """Returns what ``select`` would for each of ``states``, in one pass through the network.
 
         Args:
@@ -185,7 +183,7 @@ class MutationLearner:
             for row, (state, is_certain, action, probabilities) in enumerate(rows)
         ]
 
-    def distribution(self, state: Floats) -> list[float]:
+    def distribution(self, state: F32) -> list[float]:
         """Returns the probability with which ``select`` would draw each mutation for an embedding.
 
         Raises:
@@ -195,7 +193,7 @@ class MutationLearner:
         probabilities: list[float] = _softmax(self._outputs(self._snapshot, [state])[:, :-1])[0].tolist()
         return probabilities
 
-    def _outputs(self, snapshot: Snapshot, states: Sequence[Floats]) -> Floats:
+    def _outputs(self, snapshot: Snapshot, states: Sequence[F32]) -> F32:
         outputs = snapshot.outputs(states)
         if not math.isfinite(float(outputs.sum())):
             raise DivergedError(
@@ -203,7 +201,7 @@ class MutationLearner:
             )
         return outputs
 
-    def check_state(self, name: str, state: Floats) -> None:
+    def check_state(self, name: str, state: F32) -> None:
         """Returns if ``state`` is an embedding of the right length with numbers that the network can read.
 
         Raises:
@@ -461,7 +459,7 @@ def max_checkpoint_bytes(settings: MutationSettings, num_parameters: int) -> int
     return 4 * 4 * num_parameters + 2 * settings.buffer_size * transition + _SLACK_BYTES
 
 
-def _decision(snapshot: Snapshot, state: Floats, action: int, probabilities: NDArray[np.float64] | None) -> Decision:
+def _decision(snapshot: Snapshot, state: F32, action: int, probabilities: F64 | None) -> Decision:
     """Returns the record of a choice; ``probabilities`` None: it was certain."""
     chances = [float(number == action) for number in range(len(MUTATIONS))]
     if probabilities is not None:
@@ -483,8 +481,8 @@ def _decision(snapshot: Snapshot, state: Floats, action: int, probabilities: NDA
     )
 
 
-def _softmax(logits: Floats) -> NDArray[np.float64]:
+def _softmax(logits: F32) -> F64:
     """Returns probabilities that sum to 1 in float64, shape ``(batch, n)``."""
     weights = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
-    probabilities: NDArray[np.float64] = weights / weights.sum(axis=1, keepdims=True)
+    probabilities: F64 = weights / weights.sum(axis=1, keepdims=True)
     return probabilities

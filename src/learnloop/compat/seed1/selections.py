@@ -11,15 +11,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from learnloop.compat.seed1.learner import MutationLearner, Selection
 from learnloop.compat.seed1.snapshot import MAX_BATCH
+from learnloop.core.arrays import F32
 from learnloop.core.errors import DivergedError
 from learnloop.serve.durable_log import DurableLog, Waiting
-
-Floats = NDArray[np.float32]
 
 QUIET_TURNS = 2
 """After so many turns of the event loop in which nothing came, what came is chosen for."""
@@ -29,7 +25,7 @@ the thread that commits: looking again in each turn held up both."""
 
 
 class _Asked(NamedTuple):
-    state: Floats
+    state: F32
     deterministic: bool
     done: asyncio.Future[Selection]
 
@@ -50,7 +46,7 @@ class Selections:
         self._turn: asyncio.Task[None] | None = None
         """Chooses for what is gathered now."""
 
-    async def select(self, state: Floats, *, deterministic: bool) -> Selection:
+    async def select(self, state: F32, *, deterministic: bool) -> Selection:
         """Returns what ``MutationLearner.select`` would, when it is in the log.
 
         Raises:

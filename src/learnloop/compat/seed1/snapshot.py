@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.on_policy.segment_ppo import dropout_of
+from learnloop.core.arrays import F32
 from learnloop.nn.mlp.network import MAX_BATCH_SIZES
 from learnloop.nn.network import Network
-
-Floats = NDArray[np.float32]
 
 MIN_BATCH = 3
 """Fewer rows go through the network one by one."""
@@ -29,7 +27,7 @@ class Snapshot(NamedTuple):
     num_updates: int
     """Gradient steps behind it."""
 
-    def outputs(self, states: Sequence[Floats]) -> Floats:
+    def outputs(self, states: Sequence[F32]) -> F32:
         """Returns the network's outputs for observations of shape ``(size,)``, shape ``(len(states), output_size)``.
 
         BLAS takes less time for four rows than for three, and for two apart than for two together: batches are filled
@@ -40,11 +38,11 @@ class Snapshot(NamedTuple):
         batches = [states[first : first + MAX_BATCH] for first in range(0, len(states), MAX_BATCH)]
         return np.concatenate([self._batch_outputs(batch) for batch in batches])
 
-    def _batch_outputs(self, states: Sequence[Floats]) -> Floats:
+    def _batch_outputs(self, states: Sequence[F32]) -> F32:
         number = len(states)
         rows = np.zeros((-(-number // BATCH_STEP) * BATCH_STEP, self.network.input_size), dtype=np.float32)
         np.stack(states, out=rows[:number])
         return self._passed(rows)[:number].copy()
 
-    def _passed(self, rows: Floats) -> Floats:
+    def _passed(self, rows: F32) -> F32:
         return self.network.predict(rows, dropout_of(rows, self.num_updates, self.network.num_masks))

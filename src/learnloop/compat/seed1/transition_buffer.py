@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.algorithms.on_policy.segment_ppo import Steps, segment_rows
+from learnloop.core.arrays import F32
 from learnloop.core.errors import CorruptError
-
-Floats = NDArray[np.float32]
 
 MAX_RUNNING = 10_000
 """So many episodes may run at once until the sum of rewards of the oldest one is forgotten, not what is to learn."""
@@ -22,11 +21,11 @@ MAX_RUNNING = 10_000
 class SentTransition(NamedTuple):
     """One transition as a client tells it."""
 
-    observation: Floats
+    observation: F32
     """Shape ``(size,)``."""
     action: int
     reward: float
-    next_observation: Floats
+    next_observation: F32
     terminated: bool
     """The episode came to its end."""
     truncated: bool
@@ -169,7 +168,7 @@ def _column(found: Sequence[SentTransition], name: str, dtype: Any) -> NDArray[A
     return np.array([getattr(each, name) for each in found], dtype=dtype)
 
 
-def _rows(found: Sequence[SentTransition], name: str, size: int) -> Floats:
+def _rows(found: Sequence[SentTransition], name: str, size: int) -> F32:
     return np.array([getattr(each, name) for each in found], dtype=np.float32).reshape(len(found), size)
 
 

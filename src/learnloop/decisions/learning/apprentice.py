@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import and_, case, func, select
 
 from learnloop.algorithms.hashed.trainer import JointTrainer
+from learnloop.core.arrays import F64
 from learnloop.core.errors import UsageError
 from learnloop.core.protocols import Context, Policy, Sample
 from learnloop.core.records import DecisionMode, Record
@@ -23,8 +23,6 @@ from learnloop.evaluation.policies import Choice, distributions
 from learnloop.evaluation.rates import wilson_interval
 from learnloop.evaluation.splitting import is_held_out
 from learnloop.store import Store, schema
-
-Floats = NDArray[np.float64]
 
 
 class MatchRate(Record, frozen=True, kw_only=True):
@@ -92,7 +90,7 @@ class MatchedDecisions:
         """The episodes, in the order of their first decision."""
         return self._units
 
-    def rewards(self, policy: Policy) -> Floats:
+    def rewards(self, policy: Policy) -> F64:
         """Returns the probability of the caller's choice, averaged within each unit, shape ``(num_units,)``."""
         rows = distributions(policy, self._choices)
         matched = np.array([row[at] for row, at in zip(rows, self._positions, strict=True)], dtype=np.float64)
@@ -106,12 +104,12 @@ class FrequentPolicy:
     def __init__(self, counts: Mapping[str, int]) -> None:
         self._counts = counts
 
-    def probabilities(self, context: Context, actions: Sequence[str], mask: Sequence[bool] | None = None) -> Floats:
+    def probabilities(self, context: Context, actions: Sequence[str], mask: Sequence[bool] | None = None) -> F64:
         """Returns the probability of each action, ties shared, shape ``(len(actions),)``."""
         uniform = UniformPolicy().probabilities(context, actions, mask)
         counts = np.array([self._counts.get(action, 0) for action in actions]) * (uniform > 0)
         best = ((counts == counts.max()) & (uniform > 0)).astype(np.float64)
-        shared: Floats = best / best.sum()
+        shared: F64 = best / best.sum()
         return shared
 
 

@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.hashed.trainer import JointTrainer
+from learnloop.core.arrays import F64
 from learnloop.core.clock import now
 from learnloop.core.protocols import Context, PolicyArtifact, Question, Sample, SavedPolicy, Trainer
 from learnloop.decisions.learning.candidates import Candidate
@@ -19,8 +19,6 @@ from learnloop.decisions.service.settings import DecisionSettings
 from learnloop.evaluation import LoggedDecisions, sign_flip_p_value
 from learnloop.evaluation.splitting import split_by_unit
 from learnloop.store import Store
-
-Floats = NDArray[np.float64]
 
 RECENCIES = (1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16)
 """Shares of the window, the newest part of it each, that a candidate may be made of."""
@@ -94,9 +92,9 @@ class RememberedPolicy:
 
     def __init__(self, policy: SavedPolicy) -> None:
         self._policy = policy
-        self._answers: dict[tuple[int, int, int], Floats] = {}
+        self._answers: dict[tuple[int, int, int], F64] = {}
 
-    def probabilities(self, context: Context, actions: Sequence[str], mask: Sequence[bool] | None = None) -> Floats:
+    def probabilities(self, context: Context, actions: Sequence[str], mask: Sequence[bool] | None = None) -> F64:
         """Returns what the policy answers; the array may be handed out again and must not be changed."""
         key = (id(context), id(actions), id(mask))
         found = self._answers.get(key)

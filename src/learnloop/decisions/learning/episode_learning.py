@@ -18,6 +18,7 @@ from learnloop.algorithms.on_policy.rollout import Batch
 from learnloop.algorithms.on_policy.segment_ppo import TOLERANCE, SegmentPPO, is_readable
 from learnloop.algorithms.policies.named_actions import TAG as NAMED_ACTIONS
 from learnloop.algorithms.policies.named_actions import NamedActionsPolicy, action_rows
+from learnloop.core.arrays import F32, F64, I64, Bools, Indices
 from learnloop.core.errors import CorruptError, UsageError
 from learnloop.core.protocols import Policy, Sample
 from learnloop.core.records import Decision
@@ -32,8 +33,6 @@ from learnloop.registry.references import CHAMPION
 from learnloop.store import Store
 from learnloop.training.presets import PRESETS
 
-Floats = NDArray[np.float64]
-
 NUM_PASSES = 10
 """How often a training goes through the log; from the second time on the policy has moved away from it, which the
 importance weights answer for."""
@@ -43,17 +42,17 @@ _MOMENTS = ("first_moment", "second_moment")
 class _Logged(NamedTuple):
     """Steps of segments, one after the other; arrays have the shape ``(num_steps, ...)``."""
 
-    observations: NDArray[np.float32]
-    actions: NDArray[np.int64]
-    masks: NDArray[np.bool_]
-    log_probs: NDArray[np.float32]
-    rewards: NDArray[np.float32]
-    ended: NDArray[np.bool_]
-    segments: NDArray[np.intp]
+    observations: F32
+    actions: I64
+    masks: Bools
+    log_probs: F32
+    rewards: F32
+    ended: Bools
+    segments: Indices
     """The number of its segment."""
-    cut: NDArray[np.intp]
+    cut: Indices
     """The rows that are bootstrapped."""
-    next_observations: NDArray[np.float32]
+    next_observations: F32
     """Shape ``(len(cut), size)``."""
 
 
@@ -230,7 +229,7 @@ class LoggedEpisodes:
         """The episodes, in the order of their first step."""
         return self._units
 
-    def rewards(self, policy: Policy) -> Floats:
+    def rewards(self, policy: Policy) -> F64:
         """Returns the estimate of what ``policy`` earns in each episode, shape ``(num_units,)``.
 
         Raises:
@@ -241,7 +240,7 @@ class LoggedEpisodes:
         before[1:] = np.where(self._steps[1:] > 0, weights[:-1], 1.0)
         models = self._models[self._steps]
         values = before * models + weights * (self._rewards - models)
-        totals: Floats = np.bincount(self._rows, values, minlength=len(self._units)).astype(np.float64)
+        totals: F64 = np.bincount(self._rows, values, minlength=len(self._units)).astype(np.float64)
         return totals
 
     def overlap(self, policy: Policy) -> Overlap:
@@ -264,7 +263,7 @@ class LoggedEpisodes:
             max_weight=float(weights.max()),
         )
 
-    def _weights(self, policy: Policy) -> Floats:
+    def _weights(self, policy: Policy) -> F64:
         """Returns w_t of each step, shape ``(num_steps,)``."""
         if not self._samples:
             return np.zeros(0)
@@ -343,7 +342,7 @@ def without_gaps(samples: Sequence[Sample]) -> list[Sample]:
     return [sample for sample in samples if sample.unit not in gaps]
 
 
-def step_numbers(samples: Sequence[Sample]) -> NDArray[np.intp]:
+def step_numbers(samples: Sequence[Sample]) -> Indices:
     """Returns the number of each step within its episode, from 0, shape ``(num_samples,)``."""
     numbers = np.zeros(len(samples), dtype=np.intp)
     for row in range(1, len(samples)):

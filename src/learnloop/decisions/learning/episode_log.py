@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32
 from learnloop.core.protocols import Question, Sample
 from learnloop.core.records import Decision, Episode
 from learnloop.decisions.log import LogFilter, RewardParts, newest_decisions, reward_total, rewards_of
 from learnloop.store import Store
 
-Vector = NDArray[np.float32]
 Fits = Callable[[Decision], bool]
 
 
@@ -27,7 +26,7 @@ class Situation(Question):
 
     __slots__ = ("is_last", "next_vector")
 
-    next_vector: Vector | None
+    next_vector: F32 | None
     is_last: bool
 
 

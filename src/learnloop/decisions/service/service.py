@@ -15,13 +15,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import Connection, func, select
 
 from learnloop.algorithms import draw
 from learnloop.algorithms.bandits.actions import allowed_actions, check_actions
 from learnloop.algorithms.bandits.exploration import explore, explore_distribution
 from learnloop.algorithms.hashed.policy import untrained
+from learnloop.core.arrays import F32, F64, Bools
 from learnloop.core.clock import now
 from learnloop.core.errors import ActionError, ContextError, CorruptError, LearnloopError, UsageError, one_of
 from learnloop.core.ids import new_id
@@ -34,9 +34,6 @@ from learnloop.decisions.service.settings_store import current
 from learnloop.registry import Registry
 from learnloop.store import Store, schema
 from learnloop.store.mapping import record_columns, to_record
-
-Floats = NDArray[np.float64]
-Vector = NDArray[np.float32]
 
 MAX_POLICIES = 1_000
 """So many policies are kept in memory; those that were read longest ago make room, and are read again when asked."""
@@ -57,7 +54,7 @@ class Scoring(Protocol):
 
     num_updates: int
 
-    def scores(self, context: Mapping[str, Any], actions: Sequence[str]) -> Floats:
+    def scores(self, context: Mapping[str, Any], actions: Sequence[str]) -> F64:
         """Returns the predicted reward of each action in standard deviations, shape ``(len(actions),)``."""
         ...
 
@@ -78,7 +75,7 @@ class Asked(NamedTuple):
     actions: list[str]
     context: Mapping[str, Any] = _NOTHING
     action_features: list[Mapping[str, Any]] | None = None
-    vector: Vector | None = None
+    vector: F32 | None = None
     """float32, shape ``(n,)``."""
     mask: list[bool] | None = None
     baseline: str | None = None
@@ -121,7 +118,7 @@ class Served(NamedTuple):
             return [self._choose(asked, asked.context, allowed, asked.mask, asked.baseline, rng)]
         return self._fill(asked, allowed, rng)
 
-    def _fill(self, asked: Asked, allowed: NDArray[np.bool_], rng: np.random.Generator) -> list[Decision]:
+    def _fill(self, asked: Asked, allowed: Bools, rng: np.random.Generator) -> list[Decision]:
         """Returns a decision for each slot in their order; no action is chosen twice."""
         request_id = asked.decision_id or new_id()
         decisions = []
@@ -141,7 +138,7 @@ class Served(NamedTuple):
         self,
         asked: Asked,
         context: Mapping[str, Any],
-        allowed: NDArray[np.bool_],
+        allowed: Bools,
         mask: list[bool] | None,
         baseline: str | None,
         rng: np.random.Generator,
@@ -188,8 +185,8 @@ class Served(NamedTuple):
         )
 
     def _distribution(
-        self, asked: Asked, context: Mapping[str, Any], allowed: NDArray[np.bool_], mask: list[bool] | None
-    ) -> tuple[int | None, Floats]:
+        self, asked: Asked, context: Mapping[str, Any], allowed: Bools, mask: list[bool] | None
+    ) -> tuple[int | None, F64]:
         """Returns what the policy prefers, and the probability of each action with exploration.
 
         The first is an index; None before it has learned.

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32, Bools
 from learnloop.core.errors import UsageError
-from learnloop.envs.goals.task import Goal, Outcome, State
+from learnloop.envs.goals.task import Goal, Outcome
 from learnloop.sandbox import Command, Ending, Limits, Sandbox, fits
 
 _LABEL = "the goal executor"
@@ -177,7 +177,7 @@ class GoalCommands:
         self._goal = self.goals[0]
         self.world: World = {}
 
-    def start(self, goal: Goal, seed: int) -> State:
+    def start(self, goal: Goal, seed: int) -> F32:
         """Lays out the world of an episode."""
         self._goal = goal
         self.world = dict(self._make_world(seed) if callable(self._make_world) else self._make_world)
@@ -198,14 +198,14 @@ class GoalCommands:
             return Outcome(self._state(), ran.wall_seconds, failed=True)
         return Outcome(self._state(), ran.wall_seconds, succeeded=bool(self._goal.verifier(self.world)))
 
-    def allowed(self) -> NDArray[np.bool_] | None:
+    def allowed(self) -> Bools | None:
         """Returns that it does not know: commands are tried."""
         return None
 
     def close(self) -> None:
         """Has nothing to give back: nothing outlives a run."""
 
-    def _state(self) -> State:
+    def _state(self) -> F32:
         state = np.zeros((len(self._shown), 9), dtype=np.float32)
         for row, path in zip(state, self._shown, strict=True):
             content = self.world.get(path)

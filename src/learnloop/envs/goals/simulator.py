@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32, Bools
 from learnloop.core.errors import UsageError, one_of
 from learnloop.core.seeding import generator
 from learnloop.envs.checking import check_number
-from learnloop.envs.goals.task import Goal, Outcome, State
+from learnloop.envs.goals.task import Goal, Outcome
 
 _LABEL = "the goal simulator"
 SPREAD = 0.2
@@ -148,7 +148,7 @@ class GoalSimulator:
         self._held: frozenset[str] = frozenset()
         self._rng = generator(0, "goal-simulator")
 
-    def start(self, goal: Goal, seed: int) -> State:
+    def start(self, goal: Goal, seed: int) -> F32:
         """Begins with the facts that ``seed`` draws."""
         self._rng = generator(seed, "goal-simulator")
         self._goal = goal
@@ -169,14 +169,14 @@ class GoalSimulator:
         self._held = (held - done.takes) | done.gives
         return Outcome(self._state(), seconds, succeeded=bool(self._goal.verifier(self._held)))
 
-    def allowed(self) -> NDArray[np.bool_]:
+    def allowed(self) -> Bools:
         """Returns which actions have what they need."""
         return np.array([action.needs <= self._held for action in self._actions])
 
     def close(self) -> None:
         """Has nothing to give back."""
 
-    def _state(self) -> State:
+    def _state(self) -> F32:
         return np.array([fact in self._held for fact in self.facts], dtype=np.float32)
 
     def _check(self, given: set[str]) -> None:

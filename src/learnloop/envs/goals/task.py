@@ -16,14 +16,13 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 import gymnasium
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32, Bools
 from learnloop.core.errors import UsageError, one_of
 from learnloop.envs.checking import check_choice, check_number, check_whole, refuse_step
 
 _LABEL = "goal-task"
 
-State = NDArray[np.float32]
 Shown = dict[str, Any]
 
 NOTHING, DONE, FAILED, CRASHED = range(4)
@@ -49,7 +48,7 @@ class Goal:
 class Outcome(NamedTuple):
     """What came of an action."""
 
-    state: State
+    state: F32
     """What is to be seen of the world now, shape ``(state_size,)``, each number from -1 to 1."""
     seconds: float
     """How long the action took."""
@@ -77,7 +76,7 @@ class GoalExecutor(Protocol):
     state_size: int
     is_simulated: bool
 
-    def start(self, goal: Goal, seed: int) -> State:
+    def start(self, goal: Goal, seed: int) -> F32:
         """Makes a world for one episode and returns what is to be seen of it; ``seed`` decides all that is random."""
         ...
 
@@ -85,7 +84,7 @@ class GoalExecutor(Protocol):
         """Performs an action and returns what came of it."""
         ...
 
-    def allowed(self) -> NDArray[np.bool_] | None:
+    def allowed(self) -> Bools | None:
         """Returns which actions make sense now, shape ``(len(actions),)``; None: it does not know."""
         ...
 
@@ -261,7 +260,7 @@ class GoalTask(gymnasium.Env[Shown, int]):
             }
         )
 
-    def _observe(self, state: State, last: int) -> Shown:
+    def _observe(self, state: F32, last: int) -> Shown:
         return {
             "goal": self._goal.text if self._shows_text else self._numbers[self._goal.name],
             "state": state,

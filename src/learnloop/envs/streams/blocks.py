@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop.core.arrays import Bools
 from learnloop.core.stepping import LaneStep
 
 Allocate = Callable[[tuple[int, ...], Any], NDArray[Any]]
@@ -62,8 +63,8 @@ class StepBlock:
         *,
         has_ended: bool,
         has_masks: bool,
-        valid: NDArray[np.bool_] | None = None,
-        resetting: NDArray[np.bool_] | None = None,
+        valid: Bools | None = None,
+        resetting: Bools | None = None,
     ) -> LaneStep:
         """Returns the step; its arrays are the block's own."""
         masks = self.masks if has_ended else self.final_masks

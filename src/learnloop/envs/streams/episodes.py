@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+from learnloop.core.arrays import F64, Bools
 
 
 class Episode(NamedTuple):
@@ -54,13 +55,13 @@ class EpisodeLog:
             self._first_steps[lane] = self.num_steps
             self._first_seconds[lane] = now
 
-    def count(self, rewards: NDArray[np.float64], num_steps: int) -> None:
+    def count(self, rewards: F64, num_steps: int) -> None:
         """Adds the rewards of a step, shape ``(num_lanes,)``, in which ``num_steps`` lanes made one."""
         self._tick += 1
         self.num_steps += num_steps
         self._returns += rewards
 
-    def end(self, lanes: Sequence[int], terminated: NDArray[np.bool_], truncated: NDArray[np.bool_]) -> None:
+    def end(self, lanes: Sequence[int], terminated: Bools, truncated: Bools) -> None:
         """Ends the episodes of ``lanes``."""
         now = time.perf_counter()
         for lane in lanes:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import gymnasium
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import Bools
 from learnloop.core.errors import ActionError, UsageError
 from learnloop.core.spaces import ActionSpace, Box, Discrete, num_choices
 
@@ -32,7 +32,7 @@ class MaskReader:
         nvec = () if isinstance(space, Box) else (space.n,) if isinstance(space, Discrete) else space.nvec
         self._starts = np.cumsum([0, *nvec])[:-1]
 
-    def put(self, value: Any, row: NDArray[np.bool_], where: str) -> None:
+    def put(self, value: Any, row: Bools, where: str) -> None:
         """Writes one mask into ``row``, shape ``(num_choices,)``; None: all is allowed.
 
         Raises:

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import gymnasium
-import numpy as np
 from gymnasium.vector import VectorEnv
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32
 from learnloop.core.errors import UsageError, one_of
 from learnloop.core.spaces import Spaces
 from learnloop.core.stepping import LaneStep
@@ -70,7 +69,7 @@ class EnvStream(Protocol):
         """What was odd, but no error, when the environment was tried out."""
         ...
 
-    def reset(self, seed: int) -> tuple[NDArray[np.float32], Masks | None]:
+    def reset(self, seed: int) -> tuple[F32, Masks | None]:
         """Begins new episodes in all lanes, whatever ran; what ran is not among ``episodes``.
 
         The seed of a lane derives from ``seed`` and the lane's number; its later episodes go on with the

@@ -19,6 +19,7 @@ import numpy as np
 from gymnasium.vector.utils import CloudpickleWrapper
 from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32
 from learnloop.core.errors import ActionError, ContextError, LearnloopError, UsageError
 from learnloop.core.spaces import Spaces
 from learnloop.core.stepping import LaneStep
@@ -101,7 +102,7 @@ class SubprocessStream:
             job = _Job(target, env_kwargs, label, first, stop, num_lanes, num_choices, arrays)
             self._workers.append(_Worker(context, job))
 
-    def reset(self, seed: int) -> tuple[NDArray[np.float32], Masks | None]:
+    def reset(self, seed: int) -> tuple[F32, Masks | None]:
         """Begins new episodes in all lanes; see ``EnvStream.reset``."""
         block = self._ask([("reset", seed)] * len(self._workers))
         self._log.begin(range(self.num_lanes))

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
+from learnloop.core.arrays import F32
 from learnloop.core.spaces import Spaces
 from learnloop.core.stepping import LaneStep
 from learnloop.envs.registry import MadeEnv
@@ -40,7 +38,7 @@ class SyncStream:
         size, num_choices = self.encoder.size, MaskReader(spaces.action).num_choices
         self._block, self._other = (StepBlock(self.num_lanes, size, num_choices) for _ in range(2))
 
-    def reset(self, seed: int) -> tuple[NDArray[np.float32], Masks | None]:
+    def reset(self, seed: int) -> tuple[F32, Masks | None]:
         """Begins new episodes in all lanes; see ``EnvStream.reset``."""
         block = self._turn()
         self._lanes.reset(block, seed)

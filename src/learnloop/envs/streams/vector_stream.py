@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32, Bools
 from learnloop.core.errors import ActionError, ContextError, UsageError, one_of
 from learnloop.core.spaces import Spaces
 from learnloop.core.stepping import LaneStep
@@ -59,7 +59,7 @@ class VectorStream:
         )
         self._resetting: list[int] = []
 
-    def reset(self, seed: int) -> tuple[NDArray[np.float32], Masks | None]:
+    def reset(self, seed: int) -> tuple[F32, Masks | None]:
         """Begins new episodes in all lanes; see ``EnvStream.reset``.
 
         A vector environment that is one program takes one seed for all of its lanes.
@@ -117,7 +117,7 @@ class VectorStream:
         """Closes the environment."""
         self._env.close()
 
-    def _take_resets(self, block: StepBlock) -> NDArray[np.bool_] | None:
+    def _take_resets(self, block: StepBlock) -> Bools | None:
         """Clears what lanes that only reset themselves returned, and returns which did not."""
         if not self._resetting:
             return None
@@ -191,7 +191,7 @@ class VectorStream:
                 "gymnasium's rule is a finite number"
             )
 
-    def _encode(self, observations: Any, target: NDArray[np.float32], method: str) -> None:
+    def _encode(self, observations: Any, target: F32, method: str) -> None:
         try:
             self.encoder.encode_batch(observations, self.num_lanes, out=target)
         except ContextError as error:

@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms import load_policy
+from learnloop.core.arrays import F64
 from learnloop.core.errors import LearnloopError, NotFoundError, RewardError, UsageError, one_of
 from learnloop.core.protocols import Policy, Sample
 from learnloop.core.records import Record
@@ -27,8 +27,6 @@ from learnloop.evaluation.policies import Choice, distributions
 from learnloop.evaluation.splitting import is_held_out
 from learnloop.loop.workspace.workspace import Workspace
 from learnloop.registry.references import CHAMPION
-
-Floats = NDArray[np.float64]
 
 NAMED_TARGETS = ("champion", "uniform", "baseline", "best-fixed")
 DEFAULT_TARGETS = ("champion", "uniform", "baseline", "best-fixed")
@@ -106,13 +104,13 @@ class _Log(NamedTuple):
     decisions: list[Logged]
     samples: list[Sample]
     choices: list[Choice]
-    propensities: Floats
-    reward_models: Floats
+    propensities: F64
+    reward_models: F64
 
 
 class _Target(NamedTuple):
     label: str
-    rows: list[Floats]
+    rows: list[F64]
     """The probability of each action at each decision."""
 
 
@@ -196,7 +194,7 @@ def _log(decisions: list[Logged]) -> _Log:
     )
 
 
-def _reward_models(samples: Sequence[Sample]) -> Floats:
+def _reward_models(samples: Sequence[Sample]) -> F64:
     """Returns for each sample the mean reward of the half of the units that it is not in, so that dr is not biased.
 
     Source: Chernozhukov et al. 2018, Double/debiased machine learning, definition 3.1 (cross-fitting), two folds.
@@ -210,7 +208,7 @@ def _reward_models(samples: Sequence[Sample]) -> Floats:
     return models
 
 
-def _interval(samples: Sequence[Sample], rewards: Floats, level: float) -> Interval | None:
+def _interval(samples: Sequence[Sample], rewards: F64, level: float) -> Interval | None:
     by_unit: dict[str, list[float]] = {}
     for sample, reward in zip(samples, rewards.tolist(), strict=True):
         by_unit.setdefault(sample.unit, []).append(reward)
@@ -228,7 +226,7 @@ def _value(workspace: Workspace, name: str, target: str, log: _Log, options: Est
         return TargetValue(target=target, label=target, estimate=None, reason=str(error))
 
 
-def _estimate(rows: list[Floats], log: _Log, options: EstimateOptions) -> Estimate:
+def _estimate(rows: list[F64], log: _Log, options: EstimateOptions) -> Estimate:
     return estimate_rows(rows, log.samples, log.propensities, reward_model=log.reward_models, options=options)
 
 
@@ -248,7 +246,7 @@ def _target(workspace: Workspace, name: str, target: str, log: _Log) -> _Target:
     return _Target(f"{version.policy}@{version.version}", distributions(loaded, log.choices))
 
 
-def _baseline_rows(log: _Log) -> list[Floats]:
+def _baseline_rows(log: _Log) -> list[F64]:
     num_unknown = sum(each.decision.baseline_action not in each.decision.actions for each in log.decisions)
     if num_unknown:
         raise UsageError(

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
+from learnloop.core.arrays import F64
 from learnloop.core.errors import UsageError
 from learnloop.core.records import PolicyVersion
 from learnloop.core.seeding import derive_seed
@@ -17,8 +17,6 @@ from learnloop.evaluation import Comparison
 from learnloop.evaluation.permutation import paired_interval, sign_flip_p_value
 from learnloop.evaluation.returns import evaluate_returns
 from learnloop.loop.workspace.workspace import Workspace, find_settings
-
-Floats = NDArray[np.float64]
 
 NUM_EPISODES = 100
 
@@ -72,7 +70,7 @@ def evaluate_in_environment(
     policy = NetworkPolicy.from_artifact(workspace.registry.load(version))
     name, other = _baseline(workspace, policy, baseline, seed)
 
-    def returns(each: NetworkPolicy) -> Floats:
+    def returns(each: NetworkPolicy) -> F64:
         found = evaluate_returns(
             each,
             version.lineage["env"],

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop.core.arrays import Bools
 from learnloop.core.errors import ActionError, UsageError
 from learnloop.core.spaces import ActionSpace, Box, Discrete, num_choices
 
@@ -37,7 +38,7 @@ class ActionCodec:
         """Returns a batch of actions of a Box within its bounds; others as they are."""
         return np.clip(actions, self._low, self._high) if isinstance(self.space, Box) else actions
 
-    def check_mask(self, mask: Sequence[bool] | NDArray[Any] | None) -> NDArray[np.bool_] | None:
+    def check_mask(self, mask: Sequence[bool] | NDArray[Any] | None) -> Bools | None:
         """Returns ``mask`` as an array of shape ``(num_choices,)``; None: all is allowed.
 
         Raises:

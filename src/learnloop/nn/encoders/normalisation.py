@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32, F64
 from learnloop.core.errors import UsageError
 
 EPSILON = 1e-8
@@ -33,7 +34,7 @@ class RunningMoments:
         self._squares = np.zeros(size)
 
     @property
-    def variance(self) -> NDArray[np.float64]:
+    def variance(self) -> F64:
         """The population variance, shape ``(size,)``; 1 until two rows were seen."""
         return self._squares / self.count if self.count > 1 else np.ones_like(self.mean)
 
@@ -69,7 +70,7 @@ class Normaliser:
         scale: what is divided by, shape ``(size,)``.
     """
 
-    def __init__(self, shift: NDArray[np.float32], scale: NDArray[np.float32]) -> None:
+    def __init__(self, shift: F32, scale: F32) -> None:
         self.shift = shift
         self.scale = scale
 
@@ -79,9 +80,9 @@ class Normaliser:
         scale = np.sqrt(moments.variance + EPSILON)
         return cls(moments.mean.astype(np.float32), scale.astype(np.float32))
 
-    def apply(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    def apply(self, rows: F32) -> F32:
         """Returns ``rows`` normalised, shape ``(batch, size)``."""
-        result: NDArray[np.float32] = np.clip((rows - self.shift) / self.scale, -CLIP, CLIP)
+        result: F32 = np.clip((rows - self.shift) / self.scale, -CLIP, CLIP)
         return result
 
     def state(self) -> dict[str, NDArray[Any]]:

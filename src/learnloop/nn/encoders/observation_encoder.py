@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32
 from learnloop.core.errors import ContextError, ExtensionError, one_of
 from learnloop.core.spaces import (
     Box,
@@ -25,8 +26,6 @@ from learnloop.core.spaces import (
     Tuple,
 )
 from learnloop.nn.encoders.text_encoders import encode_texts, find_encoder
-
-Floats = NDArray[np.float32]
 
 _FLOAT32 = np.dtype(np.float32)
 _SHOWN = 120
@@ -48,7 +47,7 @@ class ObservationEncoder:
             Raises ContextError where the observation does not fit the space.
     """
 
-    encode_into: Callable[[Any, Floats], None]
+    encode_into: Callable[[Any, F32], None]
 
     def __init__(self, space: ObservationSpace) -> None:
         self.space = space
@@ -58,7 +57,7 @@ class ObservationEncoder:
         self._zeros = np.zeros(0, dtype=np.float32)
         self.encode_into = self._box_into if isinstance(self._root, _BoxLeaf) else self._root.put
 
-    def encode(self, observation: Any) -> Floats:
+    def encode(self, observation: Any) -> F32:
         """Returns the vector of one observation, shape ``(size,)``.
 
         Raises:
@@ -69,7 +68,7 @@ class ObservationEncoder:
         self.check_finite(vector[None])
         return vector
 
-    def encode_batch(self, observations: Any, num: int, out: Floats | None = None) -> Floats:
+    def encode_batch(self, observations: Any, num: int, out: F32 | None = None) -> F32:
         """Returns the vectors of ``num`` observations, batched as gymnasium's vector environments batch them.
 
         Args:
@@ -86,7 +85,7 @@ class ObservationEncoder:
         self.check_finite(encoded)
         return encoded
 
-    def encode_list(self, observations: Sequence[Any], out: Floats) -> None:
+    def encode_list(self, observations: Sequence[Any], out: F32) -> None:
         """Writes single observations into the rows of ``out``; like ``encode_into`` it does not look for NaN.
 
         Raises:
@@ -104,7 +103,7 @@ class ObservationEncoder:
         for observation, row in zip(observations, out, strict=True):
             self.encode_into(observation, row)
 
-    def check_finite(self, encoded: Floats) -> None:
+    def check_finite(self, encoded: F32) -> None:
         """Returns if every number of a batch, shape ``(num, size)``, is finite.
 
         Raises:
@@ -122,7 +121,7 @@ class ObservationEncoder:
         if total != 0.0:
             self._refuse_infinite(encoded)
 
-    def _refuse_infinite(self, encoded: Floats) -> NoReturn:
+    def _refuse_infinite(self, encoded: F32) -> NoReturn:
         row, column = (int(each) for each in np.argwhere(~np.isfinite(encoded))[0])
         leaf = next(each for each in self._root.leaves() if each.first <= column < each.stop)
         where = "" if len(encoded) == 1 else f" (row {row})"
@@ -131,7 +130,7 @@ class ObservationEncoder:
             "finite in 32 bits"
         )
 
-    def _box_into(self, observation: Any, row: Floats) -> None:
+    def _box_into(self, observation: Any, row: F32) -> None:
         leaf = self._root
         if type(observation) is np.ndarray and observation.dtype is _FLOAT32 and observation.shape == leaf.shape:
             row[:] = observation if leaf.is_flat else observation.reshape(-1)
@@ -149,14 +148,14 @@ class _Node(ABC):
     is_flat = False
 
     @abstractmethod
-    def put(self, value: Any, row: Floats) -> None:
+    def put(self, value: Any, row: F32) -> None:
         """Writes one value into a vector."""
 
     @abstractmethod
-    def put_batch(self, values: Any, rows: Floats) -> None:
+    def put_batch(self, values: Any, rows: F32) -> None:
         """Writes a batch of values into vectors."""
 
-    def put_list(self, values: Sequence[Any], rows: Floats) -> None:
+    def put_list(self, values: Sequence[Any], rows: F32) -> None:
         """Writes single values into vectors."""
         for value, row in zip(values, rows, strict=True):
             self.put(value, row)
@@ -189,19 +188,19 @@ class _BoxLeaf(_Node):
         self.is_flat = len(self.shape) == 1
         self._wanted = f"an array of numbers of shape {self.shape}"
 
-    def put(self, value: Any, row: Floats) -> None:
+    def put(self, value: Any, row: F32) -> None:
         array = self.array(value, self._wanted, "fiub")
         if array.shape != self.shape:
             self.refuse(value, f"{self._wanted}, not {array.shape},")
         self._write(array.reshape(-1), row[self.first : self.stop], value)
 
-    def put_batch(self, values: Any, rows: Floats) -> None:
+    def put_batch(self, values: Any, rows: F32) -> None:
         array = self.array(values, self._wanted, "fiub")
         if array.shape != (len(rows), *self.shape):
             self.refuse(values, f"{len(rows)} times {self._wanted}, not {array.shape},")
         self._write(array.reshape(len(rows), -1), rows[:, self.first : self.stop], values)
 
-    def _write(self, array: NDArray[Any], target: Floats, value: object) -> None:
+    def _write(self, array: NDArray[Any], target: F32, value: object) -> None:
         try:
             target[...] = array
         except RuntimeWarning:  # too large for 32 bits, where the caller made warnings errors
@@ -223,7 +222,7 @@ class _ChoiceLeaf(_Node):
             else f"{len(nvec)} whole numbers, each from 0 to below {list(nvec)},"
         )
 
-    def put(self, value: Any, row: Floats) -> None:
+    def put(self, value: Any, row: F32) -> None:
         row[self.first : self.stop] = 0.0
         if self._is_single:
             try:
@@ -239,7 +238,7 @@ class _ChoiceLeaf(_Node):
             self.refuse(value, self._wanted)
         row[self._columns + numbers] = 1.0
 
-    def put_batch(self, values: Any, rows: Floats) -> None:
+    def put_batch(self, values: Any, rows: F32) -> None:
         num = len(rows)
         numbers = self.array(values, self._wanted, "iub").astype(np.int64)
         if numbers.size != num * len(self._nvec) or len(numbers) != num:
@@ -257,16 +256,16 @@ class _SwitchLeaf(_Node):
         self.name, self.first, self.stop = name, first, first + space.n
         self._wanted = f"{space.n} zeros and ones"
 
-    def put(self, value: Any, row: Floats) -> None:
+    def put(self, value: Any, row: F32) -> None:
         self._write(self.array(value, self._wanted, "iub").reshape(1, -1), row[None], value)
 
-    def put_batch(self, values: Any, rows: Floats) -> None:
+    def put_batch(self, values: Any, rows: F32) -> None:
         array = self.array(values, self._wanted, "iub")
         if array.ndim == 0 or len(array) != len(rows):
             self.refuse(values, f"for each of {len(rows)} rows {self._wanted}")
         self._write(array.reshape(len(rows), -1), rows, values)
 
-    def _write(self, array: NDArray[Any], rows: Floats, value: object) -> None:
+    def _write(self, array: NDArray[Any], rows: F32, value: object) -> None:
         if array.shape[1] != self.stop - self.first or not ((array == 0) | (array == 1)).all():
             self.refuse(value, self._wanted)
         rows[:, self.first : self.stop] = array
@@ -283,7 +282,7 @@ class _TextLeaf(_Node):
         self.name, self.first, self.stop = name, first, first + space.num_buckets
         self._num_buckets = space.num_buckets
 
-    def put(self, value: Any, row: Floats) -> None:
+    def put(self, value: Any, row: F32) -> None:
         if not isinstance(value, str):
             self.refuse(value, "text")
         row[self.first : self.stop] = 0.0
@@ -297,7 +296,7 @@ class _TextLeaf(_Node):
             for bucket, count in sums.items():
                 row[self.first + bucket] = count / norm
 
-    def put_batch(self, values: Any, rows: Floats) -> None:
+    def put_batch(self, values: Any, rows: F32) -> None:
         if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray) or len(values) != len(rows):
             self.refuse(values, f"a sequence of {len(rows)} texts")
         for value, row in zip(values, rows, strict=True):
@@ -317,16 +316,16 @@ class _EncodedTextLeaf(_Node):
                 f"{space.num_buckets}; another version of it was used"
             )
 
-    def put(self, value: Any, row: Floats) -> None:
+    def put(self, value: Any, row: F32) -> None:
         self.put_list([value], row[None])
 
-    def put_list(self, values: Sequence[Any], rows: Floats) -> None:
+    def put_list(self, values: Sequence[Any], rows: F32) -> None:
         for value in values:
             if not isinstance(value, str):
                 self.refuse(value, "text")
         rows[:, self.first : self.stop] = encode_texts(self._label, self._encoder, [str(value) for value in values])
 
-    def put_batch(self, values: Any, rows: Floats) -> None:
+    def put_batch(self, values: Any, rows: F32) -> None:
         if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray) or len(values) != len(rows):
             self.refuse(values, f"a sequence of {len(rows)} texts")
         self.put_list(list(values), rows)
@@ -350,18 +349,18 @@ class _Branch(_Node):
             self._entries.append((key, node))
             self.stop = node.stop
 
-    def put(self, value: Any, row: Floats) -> None:
+    def put(self, value: Any, row: F32) -> None:
         self._check(value)
         for key, node in self._entries:
             node.put(value[key], row)
 
-    def put_list(self, values: Sequence[Any], rows: Floats) -> None:
+    def put_list(self, values: Sequence[Any], rows: F32) -> None:
         for value in values:
             self._check(value)
         for key, node in self._entries:
             node.put_list([value[key] for value in values], rows)
 
-    def put_batch(self, values: Any, rows: Floats) -> None:
+    def put_batch(self, values: Any, rows: F32) -> None:
         self._check(values)
         for key, node in self._entries:
             node.put_batch(values[key], rows)

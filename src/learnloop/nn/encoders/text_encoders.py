@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32
 from learnloop.core.errors import ExtensionError, UsageError
 from learnloop.core.extensions import POINTS
-
-Floats = NDArray[np.float32]
 
 HASHED = "hashed"
 """The name of what texts are seen through where nothing else is said."""
@@ -26,7 +24,7 @@ class TextEncoder(Protocol):
         """How many numbers a text becomes."""
         ...
 
-    def encode(self, texts: Sequence[str]) -> Floats:
+    def encode(self, texts: Sequence[str]) -> F32:
         """Returns the numbers of ``texts``, shape ``(len(texts), size)``."""
         ...
 
@@ -73,7 +71,7 @@ def find_encoder(name: str) -> TextEncoder:
     return encoder
 
 
-def encode_texts(name: str, encoder: TextEncoder, texts: Sequence[str]) -> Floats:
+def encode_texts(name: str, encoder: TextEncoder, texts: Sequence[str]) -> F32:
     """Returns the numbers of ``texts``, shape ``(len(texts), encoder.size)``.
 
     Raises:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F64
 from learnloop.core.errors import UsageError, one_of
-
-Doubles = NDArray[np.float64]
 
 HIDDEN_GAIN = math.sqrt(2)
 """The gain of hidden layers in ``orthogonal``, as in Stable-Baselines3, and in ``he``."""
 
 
-def orthogonal(rng: np.random.Generator, num_outputs: int, num_inputs: int, gain: float) -> Doubles:
+def orthogonal(rng: np.random.Generator, num_outputs: int, num_inputs: int, gain: float) -> F64:
     """Returns ``gain`` times a random matrix whose rows, or columns if they are fewer, are orthonormal.
 
     Source: Saxe et al. 2013, Exact solutions to the nonlinear dynamics of learning in deep linear neural networks,
@@ -24,11 +22,11 @@ def orthogonal(rng: np.random.Generator, num_outputs: int, num_inputs: int, gain
     tall = rng.standard_normal((max(num_outputs, num_inputs), min(num_outputs, num_inputs)))
     q, r = np.linalg.qr(tall)
     q = q * np.where(np.diag(r) < 0, -1.0, 1.0)
-    result: Doubles = gain * (q if num_outputs >= num_inputs else q.T)
+    result: F64 = gain * (q if num_outputs >= num_inputs else q.T)
     return result
 
 
-def xavier(rng: np.random.Generator, num_outputs: int, num_inputs: int, gain: float) -> Doubles:
+def xavier(rng: np.random.Generator, num_outputs: int, num_inputs: int, gain: float) -> F64:
     """Returns uniform draws of variance ``gain² · 2 / (num_inputs + num_outputs)``.
 
     Source: Glorot and Bengio 2010, Understanding the difficulty of training deep feedforward neural networks,
@@ -38,7 +36,7 @@ def xavier(rng: np.random.Generator, num_outputs: int, num_inputs: int, gain: fl
     return rng.uniform(-bound, bound, (num_outputs, num_inputs))
 
 
-def he(rng: np.random.Generator, num_outputs: int, num_inputs: int, gain: float) -> Doubles:
+def he(rng: np.random.Generator, num_outputs: int, num_inputs: int, gain: float) -> F64:
     """Returns normal draws of variance ``gain² / num_inputs``.
 
     Source: He et al. 2015, Delving Deep into Rectifiers, equation 10 (its factor 2 is the gain of hidden layers).
@@ -46,13 +44,13 @@ def he(rng: np.random.Generator, num_outputs: int, num_inputs: int, gain: float)
     return rng.normal(0, gain / math.sqrt(num_inputs), (num_outputs, num_inputs))
 
 
-def uniform(rng: np.random.Generator, num_outputs: int, num_inputs: int) -> Doubles:
+def uniform(rng: np.random.Generator, num_outputs: int, num_inputs: int) -> F64:
     """Returns uniform draws within ``1 / √num_inputs``: what ``torch.nn.Linear`` starts with."""
     bound = 1 / math.sqrt(num_inputs)
     return rng.uniform(-bound, bound, (num_outputs, num_inputs))
 
 
-def uniform_biases(rng: np.random.Generator, num_outputs: int, num_inputs: int) -> Doubles:
+def uniform_biases(rng: np.random.Generator, num_outputs: int, num_inputs: int) -> F64:
     """Returns the biases that go with ``uniform``, shape ``(num_outputs,)``."""
     bound = 1 / math.sqrt(num_inputs)
     return rng.uniform(-bound, bound, num_outputs)
@@ -60,7 +58,7 @@ def uniform_biases(rng: np.random.Generator, num_outputs: int, num_inputs: int) 
 
 def weights(
     init: str, rng: np.random.Generator, num_outputs: int, num_inputs: int, *, gain: float | None = None
-) -> Doubles:
+) -> F64:
     """Returns the weights that a layer starts with, shape ``(num_outputs, num_inputs)``.
 
     Args:

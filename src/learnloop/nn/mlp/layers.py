@@ -7,12 +7,9 @@ numbers a call of numpy costs more than its arithmetic. Nothing here allocates a
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32, I64, Bools, Indices
 from learnloop.nn.mlp.layout import HiddenTensors
-
-Floats = NDArray[np.float32]
-Noise = NDArray[np.int64]
 
 WIDE = 128
 """From so many inputs on, a product for all towers at once is faster than one for each."""
@@ -29,7 +26,7 @@ _TWO = np.array(2, dtype=np.float32)
 _MINUS_TWO = np.array(-2, dtype=np.float32)
 
 
-def _tanh(values: Floats) -> None:
+def _tanh(values: F32) -> None:
     """Replaces ``values`` by their tanh, 2 / (1 + exp(-2 x)) - 1, to within 2e-7."""
     with np.errstate(over="ignore"):  # exp is infinite from x = -44 on, and the result -1
         np.multiply(values, _MINUS_TWO, values)
@@ -46,10 +43,10 @@ class Activation:
         self._is_tanh = name == "tanh"
         # numpy has a fast maximum of two arrays only; that of an array and a number takes three times as long.
         self._zeros = np.zeros(0 if self._is_tanh else shape, dtype=np.float32)
-        self._scratch: Floats = np.empty(0, dtype=np.float32)
-        self._positive: NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
+        self._scratch: F32 = np.empty(0, dtype=np.float32)
+        self._positive: Bools = np.empty(0, dtype=np.bool_)
 
-    def apply(self, values: Floats) -> None:
+    def apply(self, values: F32) -> None:
         """Replaces ``values`` by the function of them."""
         if not self._is_tanh:
             np.maximum(values, self._zeros, out=values)
@@ -58,7 +55,7 @@ class Activation:
         else:
             _tanh(values)
 
-    def backward(self, gradient: Floats, values: Floats) -> None:
+    def backward(self, gradient: F32, values: F32) -> None:
         """Multiplies ``gradient`` with the derivative, found from ``values``, what ``apply`` gave."""
         if self._is_tanh:
             if not self._scratch.size:
@@ -72,7 +69,7 @@ class Activation:
             np.greater(values, _ZERO, self._positive)
             np.multiply(gradient, self._positive, gradient)
 
-    def pull(self, gradient: Floats, values: Floats) -> None:
+    def pull(self, gradient: F32, values: F32) -> None:
         """Does as ``backward``, for arrays of another shape."""
         gradient *= 1 - values * values if self._is_tanh else values > 0
 
@@ -83,9 +80,7 @@ class LayerNorm:
     Source: Ba et al. 2016, Layer Normalization, equation 4.
     """
 
-    def __init__(
-        self, tensors: tuple[Floats, Floats], gradients: tuple[Floats, Floats], shape: tuple[int, ...]
-    ) -> None:
+    def __init__(self, tensors: tuple[F32, F32], gradients: tuple[F32, F32], shape: tuple[int, ...]) -> None:
         self._scale, self._shift = tensors
         self._scale_gradient, self._shift_gradient = gradients
         self._mean_of = np.full((shape[-1], 1), 1 / shape[-1], dtype=np.float32)
@@ -95,7 +90,7 @@ class LayerNorm:
         self._row = np.empty((*shape[:2], 1), dtype=np.float32)
         self._deviation = np.empty((*shape[:2], 1), dtype=np.float32)
 
-    def forward(self, values: Floats) -> None:
+    def forward(self, values: F32) -> None:
         """Replaces ``values``."""
         normal, row, deviation = self._normal, self._row, self._deviation
         np.matmul(values, self._mean_of, row)
@@ -108,7 +103,7 @@ class LayerNorm:
         np.multiply(normal, self._scale, values)
         np.add(values, self._shift, values)
 
-    def backward(self, gradient: Floats, parameters: bool) -> None:
+    def backward(self, gradient: F32, parameters: bool) -> None:
         """Replaces ``gradient`` by that with respect to what ``forward`` was given.
 
         With n the normalised values and g the gradient with respect to them: (g - mean(g) - n mean(g n)) / deviation.
@@ -136,7 +131,7 @@ class RowNorm:
         values: what it replaces, contiguous, shape ``(num_towers, width)``.
     """
 
-    def __init__(self, tensors: tuple[Floats, Floats], values: Floats) -> None:
+    def __init__(self, tensors: tuple[F32, F32], values: F32) -> None:
         num_towers, width = values.shape
         self._values = values
         self._flat = values.reshape(-1)
@@ -171,7 +166,7 @@ class HiddenLayer:
         self.weight = tensors.weight
         self._weight_transposed = tensors.weight.transpose(0, 2, 1)
         self._gradients = gradients
-        self.values: Floats = np.empty(shape, dtype=np.float32)
+        self.values: F32 = np.empty(shape, dtype=np.float32)
         """What the activation gave."""
         self.outputs = self.values
         """What the next layer sees: ``values``, or what dropout left of them."""
@@ -182,12 +177,12 @@ class HiddenLayer:
         product = self.values
         if is_first and num_towers > 1 and num_inputs >= WIDE:
             joined = np.empty((batch, num_towers * width), dtype=np.float32)
-            self._joined: Floats | None = joined
+            self._joined: F32 | None = joined
             self._joined_weight = tensors.weight.reshape(-1, num_inputs).T
             product = joined.reshape(batch, num_towers, width).transpose(1, 0, 2)
         else:
             self._joined = None
-        self._product: Floats = product
+        self._product: F32 = product
         self._bias = tensors.bias
         self._kept = np.empty(0, dtype=np.float32)
         self._dropped = np.empty(0, dtype=np.float32)
@@ -195,7 +190,7 @@ class HiddenLayer:
         self._gradient_transposed = self.gradient
         self._sum_of = self.gradient
 
-    def forward(self, inputs: Floats, tables: Floats | None, masks: Noise | None) -> Floats:
+    def forward(self, inputs: F32, tables: F32 | None, masks: I64 | None) -> F32:
         """Returns the outputs for ``inputs``, shape ``(batch, num_inputs)`` or one such array for each tower."""
         values = self.values
         if self._joined is None:
@@ -211,7 +206,7 @@ class HiddenLayer:
             self._drop(tables, masks)
         return self.outputs
 
-    def _drop(self, tables: Floats, masks: Noise) -> None:
+    def _drop(self, tables: F32, masks: I64) -> None:
         if not self._kept.size:
             self._kept = np.empty_like(self.values)
             self._dropped = np.empty_like(self.values)
@@ -219,7 +214,7 @@ class HiddenLayer:
         np.multiply(self.values, self._kept, self._dropped)
         self.outputs = self._dropped
 
-    def gradient_buffer(self) -> Floats:
+    def gradient_buffer(self) -> F32:
         """Returns where the gradient with respect to the outputs belongs, before ``backward``."""
         if not self.gradient.size:
             self.gradient = np.empty_like(self.values)
@@ -227,13 +222,13 @@ class HiddenLayer:
             self._sum_of = np.ones((1, self.values.shape[1]), dtype=np.float32)
         return self.gradient
 
-    def pull(self, gradient: Floats, tower: int, rows: NDArray[np.intp]) -> None:
+    def pull(self, gradient: F32, tower: int, rows: Indices) -> None:
         """Turns the gradient of some rows of one tower, shape ``(rows, width)``, into that of the linear part."""
         if self.outputs is not self.values:
             gradient *= self._kept[tower, rows]
         self._activation.pull(gradient, self.values[tower].take(rows, axis=0))
 
-    def backward(self, inputs: Floats, parameters: bool) -> None:
+    def backward(self, inputs: F32, parameters: bool) -> None:
         """Turns ``gradient`` into that with respect to the linear part, and writes those of the tensors if wanted."""
         gradient = self.gradient
         if self.outputs is not self.values:

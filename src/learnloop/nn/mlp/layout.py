@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from learnloop.core.arrays import F32
 from learnloop.core.seeding import generator
 from learnloop.nn.mlp.config import Head, MLPConfig
 from learnloop.nn.mlp.initialisation import uniform_biases, weights
-
-Floats = NDArray[np.float32]
 
 
 class HiddenTensors(NamedTuple):
     """One hidden layer of all towers: views into a flat vector."""
 
-    weight: Floats
+    weight: F32
     """Shape ``(num_towers, width, num_inputs)``."""
-    bias: Floats
+    bias: F32
     """Shape ``(num_towers, 1, width)``."""
-    norm: tuple[Floats, Floats] | None
+    norm: tuple[F32, F32] | None
     """LayerNorm's scale and shift, as many; None without it."""
 
 
@@ -32,7 +28,7 @@ class HeadTensors(NamedTuple):
     tower: int
     outputs: slice
     """Which outputs of the network they are."""
-    weight: Floats
+    weight: F32
     """Shape ``(num_outputs, num_inputs)``."""
 
 
@@ -41,7 +37,7 @@ class Tensors(NamedTuple):
 
     hidden: tuple[HiddenTensors, ...]
     heads: tuple[HeadTensors, ...]
-    output_bias: Floats
+    output_bias: F32
     """The biases of the heads, and the constant heads themselves, shape ``(output_size,)``."""
 
 
@@ -86,12 +82,12 @@ class Layout:
         self.slices[name] = slice(self.size, self.size + size)
         self.size += size
 
-    def views(self, vector: Floats) -> Tensors:
+    def views(self, vector: F32) -> Tensors:
         """Returns the tensors in ``vector``, shape ``(size,)``."""
         count, start = len(self.towers), 0
         hidden = []
         for width, num_inputs in self.hidden_shapes():
-            tensors: list[Floats] = []
+            tensors: list[F32] = []
             for part, size in self._parts(width, num_inputs):
                 shape = (count, width, num_inputs) if part == "weight" else (count, 1, width)
                 tensors.append(vector[start : start + count * size].reshape(shape))
@@ -100,7 +96,7 @@ class Layout:
             hidden.append(HiddenTensors(tensors[0], tensors[1], norm))
         return Tensors(tuple(hidden), tuple(self._head_views(vector, start)), vector[self.output_start :])
 
-    def _head_views(self, vector: Floats, start: int) -> Iterator[HeadTensors]:
+    def _head_views(self, vector: F32, start: int) -> Iterator[HeadTensors]:
         for number, (first, size) in enumerate(self._head_groups()):
             end = start + size * self.head_inputs
             weight = vector[start:end].reshape(size, self.head_inputs)
@@ -120,7 +116,7 @@ class Layout:
             position += head.size
         return groups
 
-    def initialise(self, vector: Floats, seed: int) -> None:
+    def initialise(self, vector: F32, seed: int) -> None:
         """Writes what the parameters start with; each tensor has a random stream of its own."""
         config = self.config
         vector[:] = 0
@@ -135,10 +131,10 @@ class Layout:
             else:
                 self._start_head(vector, head, seed)
 
-    def _start_head(self, vector: Floats, head: Head, seed: int) -> None:
+    def _start_head(self, vector: F32, head: Head, seed: int) -> None:
         self._start(vector, f"{head.name}.{len(self.config.hidden)}", (head.size, self.head_inputs), seed, head.gain)
 
-    def _start(self, vector: Floats, name: str, shape: tuple[int, int], seed: int, gain: float | None = None) -> None:
+    def _start(self, vector: F32, name: str, shape: tuple[int, int], seed: int, gain: float | None = None) -> None:
         init, rng = self.config.init, generator(seed, "mlp", name)
         vector[self.slices[f"{name}.weight"]] = weights(init, rng, *shape, gain=gain).ravel()
         if init == "uniform":  # torch's biases are as wide as its weights

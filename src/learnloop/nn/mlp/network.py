@@ -7,8 +7,8 @@ from typing import Any, Self
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32, I64
 from learnloop.core.errors import UsageError
 from learnloop.core.seeding import generator
 from learnloop.nn.mlp.config import Head, MLPConfig
@@ -17,8 +17,6 @@ from learnloop.nn.mlp.passes import Pass, RowPass, Tables
 
 __all__ = ["MLP", "Head", "MLPConfig"]
 
-Floats = NDArray[np.float32]
-Noise = NDArray[np.int64]
 
 _FLOAT32 = np.dtype(np.float32)
 NUM_MASKS = 256
@@ -42,7 +40,7 @@ class MLP:
     section 3. A hidden layer is Linear -> LayerNorm -> activation -> dropout.
     """
 
-    def __init__(self, config: MLPConfig, seed: int = 0, *, parameters: Floats | None = None) -> None:
+    def __init__(self, config: MLPConfig, seed: int = 0, *, parameters: F32 | None = None) -> None:
         """Builds the network.
 
         Args:
@@ -70,7 +68,7 @@ class MLP:
         self._row_pass = RowPass(config, self._tensors)
 
     @classmethod
-    def from_config(cls, config: MLPConfig | Mapping[str, Any], parameters: Floats | None, seed: int = 0) -> Self:
+    def from_config(cls, config: MLPConfig | Mapping[str, Any], parameters: F32 | None, seed: int = 0) -> Self:
         """Returns the network that ``to_config`` and ``parameters`` describe.
 
         Args:
@@ -98,12 +96,12 @@ class MLP:
         return self.config.output_size
 
     @property
-    def parameters(self) -> Floats:
+    def parameters(self) -> F32:
         """The parameters, shape ``(num_parameters,)``; what is written here counts at once."""
         return self._parameters
 
     @property
-    def gradients(self) -> Floats:
+    def gradients(self) -> F32:
         """What the last ``backward`` found, shape ``(num_parameters,)``."""
         return self._gradients
 
@@ -124,18 +122,18 @@ class MLP:
     def refresh(self) -> None:
         """Does nothing: layers are views of ``parameters``."""
 
-    def forward(self, inputs: Floats, masks: Noise | None = None) -> Floats:
+    def forward(self, inputs: F32, masks: I64 | None = None) -> F32:
         """Returns the outputs, shape ``(batch, output_size)``; ``inputs`` must stay as they are until ``backward``."""
         last = self._last = self._pass(self._learning, inputs)
         return last.forward(inputs, self._tables, self._checked(masks, len(inputs)))
 
-    def backward(self, output_gradient: Floats, *, parameters: bool = True, inputs: bool = False) -> Floats | None:
+    def backward(self, output_gradient: F32, *, parameters: bool = True, inputs: bool = False) -> F32 | None:
         """Writes the gradient of the loss into ``gradients``; returns that of the inputs of the last ``forward``."""
         if self._last is None:
             raise UsageError("backward was called without forward; it goes back through what forward computed")
         return self._last.backward(output_gradient, parameters, inputs)
 
-    def predict(self, inputs: Floats, masks: Noise | None = None) -> Floats:
+    def predict(self, inputs: F32, masks: I64 | None = None) -> F32:
         """Returns what ``forward`` would; what ``backward`` needs stays as it is."""
         if inputs.shape == self._row_shape and inputs.dtype is _FLOAT32:
             if masks is None:
@@ -145,7 +143,7 @@ class MLP:
         acting = self._pass(self._acting, inputs)
         return acting.forward(inputs, self._tables, self._checked(masks, len(inputs)))
 
-    def activations(self, inputs: Floats | None = None) -> list[Floats]:
+    def activations(self, inputs: F32 | None = None) -> list[F32]:
         """Returns what each hidden layer of each tower gives, before dropout, each of shape ``(batch, width)``.
 
         Args:
@@ -170,7 +168,7 @@ class MLP:
         config: dict[str, Any] = msgspec.to_builtins(self.config)
         return config
 
-    def _pass(self, passes: dict[int, Pass], inputs: Floats) -> Pass:
+    def _pass(self, passes: dict[int, Pass], inputs: F32) -> Pass:
         """Returns the buffers for as many rows as ``inputs`` has."""
         if inputs.ndim != 2 or inputs.shape[1] != self.config.input_size or inputs.dtype != np.float32:
             raise UsageError(
@@ -187,7 +185,7 @@ class MLP:
             passes[batch] = passes.pop(batch)  # the order of a dict is that of the last use
         return found
 
-    def _checked(self, masks: Noise | None, batch: int) -> Noise | None:
+    def _checked(self, masks: I64 | None, batch: int) -> I64 | None:
         if masks is None:
             return None
         if not self.config.dropout:
@@ -206,7 +204,7 @@ class MLP:
         return tuple((rng.random(shape) < kept).astype(np.float32) / np.float32(kept) for shape in shapes)
 
 
-def _check_parameters(parameters: Floats, size: int) -> None:
+def _check_parameters(parameters: F32, size: int) -> None:
     if parameters.shape != (size,) or parameters.dtype != np.float32:
         raise UsageError(
             f"parameters of shape {parameters.shape} and type {parameters.dtype} do not fit a network of {size} "

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32, I64, Indices
 from learnloop.nn.mlp.config import MLPConfig
 from learnloop.nn.mlp.layers import HiddenLayer, RowNorm
 from learnloop.nn.mlp.layout import HeadTensors, HiddenTensors, Tensors
 
-Floats = NDArray[np.float32]
-Noise = NDArray[np.int64]
-Tables = tuple[Floats, ...]
-_Product = tuple[Callable[[Floats, Floats], Floats], Floats | None, Floats]
+Tables = tuple[F32, ...]
+_Product = tuple[Callable[[F32, F32], F32], F32 | None, F32]
 """A weight's ``dot``, what it is multiplied with (None: the input), and where the product belongs."""
-_RowStep = tuple[list[_Product], Floats, Floats, RowNorm | None, Floats | None, Floats, int]
+_RowStep = tuple[list[_Product], F32, F32, RowNorm | None, F32 | None, F32, int]
 """A hidden layer of all towers, for one row: its products, the vector that they fill, bias, LayerNorm, what relu
 compares with (None: tanh), the vector again in the shape ``(num_towers, width)``, and which layer it is. A plain tuple:
 the interpreter takes a named one apart more slowly."""
@@ -44,13 +42,13 @@ class Pass:
         self._bias = tensors.output_bias[:, None]
         self._outputs = np.empty_like(self._products)
         self._returned = self._outputs.T
-        self._inputs: Floats = np.empty((batch, 0), dtype=np.float32)
+        self._inputs: F32 = np.empty((batch, 0), dtype=np.float32)
         self._backward: _BackwardBuffers | None = None
         self._can_go_by_rows = (
             bool(self.layers) and len(tensors.heads) > 1 and not config.shared and not config.layer_norm
         )
 
-    def forward(self, inputs: Floats, tables: Tables, masks: Noise | None) -> Floats:
+    def forward(self, inputs: F32, tables: Tables, masks: I64 | None) -> F32:
         """Returns the outputs, shape ``(batch, output_size)``."""
         self._inputs = seen = inputs
         for index, layer in enumerate(self.layers):
@@ -60,7 +58,7 @@ class Pass:
         np.add(self._products, self._bias, self._outputs)
         return self._returned
 
-    def backward(self, output_gradient: Floats, parameters: bool, inputs: bool) -> Floats | None:
+    def backward(self, output_gradient: F32, parameters: bool, inputs: bool) -> F32 | None:
         """Writes the gradients of the tensors if wanted, and returns those of the inputs if wanted."""
         buffers = self._backward
         if buffers is None:
@@ -91,7 +89,7 @@ class Pass:
         for head, gradient in zip(self._gradients.heads, buffers.head_gradients, strict=True):
             np.matmul(gradient, seen[head.tower] if self.layers else seen, head.weight)
 
-    def _spread(self, buffers: _BackwardBuffers, target: Floats) -> None:
+    def _spread(self, buffers: _BackwardBuffers, target: F32) -> None:
         """Writes the gradient with respect to what the heads saw."""
         written: set[int] = set()
         for head, gradient in zip(self._tensors.heads, buffers.head_gradients, strict=True):
@@ -102,7 +100,7 @@ class Pass:
                 multiply(gradient.T, head.weight, target[head.tower])
                 written.add(head.tower)
 
-    def _input_gradient_by_rows(self, buffers: _BackwardBuffers, rows: list[NDArray[np.intp]]) -> Floats:
+    def _input_gradient_by_rows(self, buffers: _BackwardBuffers, rows: list[Indices]) -> F32:
         """Returns the gradient of the inputs where each tower has one for some rows only: the others cost nothing.
 
         So it is behind the lesser one of two critics, which is another one in each row.
@@ -111,14 +109,14 @@ class Pass:
         for head, gradient, chosen in zip(self._tensors.heads, buffers.head_gradients, rows, strict=True):
             # the outer product of a single output is no work for BLAS
             multiply = np.multiply if len(gradient) == 1 else np.matmul
-            found: Floats = multiply(gradient[:, chosen].T, head.weight)
+            found: F32 = multiply(gradient[:, chosen].T, head.weight)
             for layer in reversed(self.layers):
                 layer.pull(found, head.tower, chosen)
                 found = found @ layer.weight[head.tower]
             total[chosen] += found
         return total
 
-    def _linear_input_gradient(self, buffers: _BackwardBuffers) -> Floats:
+    def _linear_input_gradient(self, buffers: _BackwardBuffers) -> F32:
         total = np.zeros(self._inputs.shape, dtype=np.float32)
         for head, gradient in zip(self._tensors.heads, buffers.head_gradients, strict=True):
             total += gradient.T @ head.weight
@@ -126,15 +124,15 @@ class Pass:
 
 
 class _BackwardBuffers:
-    def __init__(self, products: Floats, heads: tuple[HeadTensors, ...]) -> None:
+    def __init__(self, products: F32, heads: tuple[HeadTensors, ...]) -> None:
         self.output_gradient = np.empty_like(products)
         self.head_gradients = [self.output_gradient[head.outputs] for head in heads]
         self.ones = np.ones(products.shape[1], dtype=np.float32)
 
 
-def _input_gradient(first: HiddenLayer) -> Floats:
+def _input_gradient(first: HiddenLayer) -> F32:
     parts = np.matmul(first.gradient, first.weight)
-    result: Floats = parts[0] if len(parts) == 1 else np.add.reduce(parts, axis=0)
+    result: F32 = parts[0] if len(parts) == 1 else np.add.reduce(parts, axis=0)
     return result
 
 
@@ -143,7 +141,7 @@ class RowPass:
 
     def __init__(self, config: MLPConfig, tensors: Tensors) -> None:
         self._steps: list[_RowStep] = []
-        seen: list[Floats | None] = [None]
+        seen: list[F32 | None] = [None]
         for hidden in tensors.hidden:
             step = _row_step(hidden, seen, config.activation, len(self._steps))
             self._steps.append(step)
@@ -157,7 +155,7 @@ class RowPass:
         self._outputs = np.empty_like(self._products)
         self._returned = self._outputs[None]
 
-    def forward(self, inputs: Floats, tables: Tables = (), mask: int | None = None) -> Floats:
+    def forward(self, inputs: F32, tables: Tables = (), mask: int | None = None) -> F32:
         """Returns the outputs, shape ``(1, output_size)``.
 
         Args:
@@ -185,7 +183,7 @@ class RowPass:
         return self._returned
 
 
-def _row_step(tensors: HiddenTensors, seen: list[Floats | None], activation: str, index: int) -> _RowStep:
+def _row_step(tensors: HiddenTensors, seen: list[F32 | None], activation: str, index: int) -> _RowStep:
     """Returns a layer over what each tower has ``seen``; None: the input."""
     num_towers, width, num_inputs = tensors.weight.shape
     flat = np.empty(num_towers * width, dtype=np.float32)

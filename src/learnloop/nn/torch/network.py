@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32, I64
 from learnloop.core.errors import MissingExtraError, UsageError
 
 try:
@@ -16,8 +16,6 @@ try:
 except ImportError as error:
     raise MissingExtraError("TorchNetwork", "torch") from error
 
-Floats = NDArray[np.float32]
-Noise = NDArray[np.int64]
 
 _TRIAL_ROWS = 3
 _TOLERANCE = 1e-3
@@ -88,12 +86,12 @@ class TorchNetwork:
         return self._device.type == "cpu"
 
     @property
-    def parameters(self) -> Floats:
+    def parameters(self) -> F32:
         """The parameters, shape ``(num_parameters,)``; call ``refresh`` after writing to them."""
         return self._parameters
 
     @property
-    def gradients(self) -> Floats:
+    def gradients(self) -> F32:
         """What the last ``backward`` found, shape ``(num_parameters,)``."""
         return self._gradients
 
@@ -106,7 +104,7 @@ class TorchNetwork:
         if not self._is_on_cpu:
             self._flat.copy_(torch.from_numpy(self._parameters))
 
-    def forward(self, inputs: Floats, masks: Noise | None = None) -> Floats:
+    def forward(self, inputs: F32, masks: I64 | None = None) -> F32:
         """Returns the outputs, shape ``(batch, output_size)``, and keeps their graph until the next ``forward``."""
         tensor = self._tensor(inputs, masks).requires_grad_()
         with torch.enable_grad():
@@ -114,7 +112,7 @@ class TorchNetwork:
         self._inputs, self._outputs = tensor, outputs
         return _array(outputs.detach())
 
-    def backward(self, output_gradient: Floats, *, parameters: bool = True, inputs: bool = False) -> Floats | None:
+    def backward(self, output_gradient: F32, *, parameters: bool = True, inputs: bool = False) -> F32 | None:
         """Writes the gradient of the loss into ``gradients``; returns that of the inputs of the last ``forward``."""
         if self._outputs is None or self._inputs is None:
             raise UsageError("backward was called without forward; it goes back through what forward computed")
@@ -132,7 +130,7 @@ class TorchNetwork:
     def _keep_gradients(self, found: tuple[torch.Tensor, ...]) -> None:
         self._flat_gradient.copy_(torch.cat([each.reshape(-1) for each in found]))
 
-    def predict(self, inputs: Floats, masks: Noise | None = None) -> Floats:
+    def predict(self, inputs: F32, masks: I64 | None = None) -> F32:
         """Returns what ``forward`` would; what ``backward`` needs stays as it is."""
         with torch.no_grad():  # not inference_mode: what a module keeps of a call may be learned from in the next
             return _array(self.module(self._tensor(inputs, masks)))
@@ -158,7 +156,7 @@ class TorchNetwork:
             "output_size": self.output_size,
         }
 
-    def _tensor(self, inputs: Floats, masks: Noise | None) -> torch.Tensor:
+    def _tensor(self, inputs: F32, masks: I64 | None) -> torch.Tensor:
         if masks is not None:
             raise UsageError("dropout masks were given to a TorchNetwork, which has none; leave them out")
         if inputs.ndim != 2 or inputs.shape[1] != self.input_size or inputs.dtype != np.float32:
@@ -169,14 +167,14 @@ class TorchNetwork:
         return _as_tensor(inputs).to(self._device)
 
 
-def _as_tensor(array: Floats) -> torch.Tensor:
+def _as_tensor(array: F32) -> torch.Tensor:
     """Returns a tensor that shares memory where torch can."""
     plain = np.ascontiguousarray(array, dtype=np.float32)
     return torch.from_numpy(plain if plain.flags.writeable else plain.copy())
 
 
-def _array(tensor: torch.Tensor) -> Floats:
-    result: Floats = tensor.cpu().numpy()
+def _array(tensor: torch.Tensor) -> F32:
+    result: F32 = tensor.cpu().numpy()
     return result
 
 
@@ -237,7 +235,7 @@ def _check_types(module: torch.nn.Module) -> None:
         raise UsageError(f"the module has parameters of {', '.join(sorted(types))}; call module.float() first")
 
 
-def trial_inputs(input_size: int) -> Floats:
+def trial_inputs(input_size: int) -> F32:
     """Returns rows that modules are tried out with, from -1 to 1, shape ``(3, input_size)``."""
     return np.sin(np.arange(_TRIAL_ROWS * input_size, dtype=np.float32)).reshape(_TRIAL_ROWS, input_size)
 

@@ -8,14 +8,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop.core.arrays import F64, I64
 from learnloop.core.attempts import Attempt, Score
 from learnloop.core.errors import UsageError
 from learnloop.core.records import Record
 from learnloop.core.seeding import generator
 from learnloop.rewards.judge.pairwise import Comparison
 from learnloop.rewards.learned.score_quality import rank_correlation
-
-Array = NDArray[np.float64]
 
 MIN_PAIRS = 3
 """For a correlation: two pairs are always on a line."""
@@ -92,7 +91,7 @@ class CalibrationReport(Record, frozen=True, kw_only=True):
 # Kappa ---------------------------------------------------------------------------------------------------------------
 
 
-def confusion(first: Sequence[int], second: Sequence[int], num_levels: int) -> Array:
+def confusion(first: Sequence[int], second: Sequence[int], num_levels: int) -> F64:
     """Returns ``(num_levels, num_levels)``: how often the first rater gave the row and the second the column.
 
     Raises:
@@ -105,7 +104,7 @@ def confusion(first: Sequence[int], second: Sequence[int], num_levels: int) -> A
     return cells.reshape(num_levels, num_levels).astype(np.float64)
 
 
-def cohen_kappa(table: Array, disagreement: Array | None = None) -> float | None:
+def cohen_kappa(table: F64, disagreement: F64 | None = None) -> float | None:
     """Returns how much better than chance two raters agree: 1 is always, 0 is chance; None: chance alone does it.
 
     Source: Cohen 1960, "A coefficient of agreement for nominal scales"; with weights Cohen 1968, "Weighted kappa".
@@ -119,30 +118,30 @@ def cohen_kappa(table: Array, disagreement: Array | None = None) -> float | None
     return _finite(_kappas(table[None], weights)[0])
 
 
-def nominal(num_levels: int) -> Array:
+def nominal(num_levels: int) -> F64:
     """Returns weights by which each disagreement is as bad as any other."""
     return 1.0 - np.eye(num_levels)
 
 
-def quadratic(num_levels: int) -> Array:
+def quadratic(num_levels: int) -> F64:
     """Returns weights by which a disagreement is as bad as the square of its distance."""
     levels = np.arange(num_levels, dtype=np.float64)
     return np.square(levels[:, None] - levels)
 
 
-def _kappas(tables: Array, weights: Array) -> Array:
+def _kappas(tables: F64, weights: F64) -> F64:
     """Returns the kappa of each table ``(b, k, k)``; NaN where chance disagrees never."""
     totals = tables.sum(axis=(1, 2))
     by_chance = np.einsum("bi,bj,ij->b", tables.sum(axis=2), tables.sum(axis=1), weights)
     observed = (tables * weights).sum(axis=(1, 2)) * totals
-    found: Array = np.divide(by_chance - observed, by_chance, out=np.full(len(tables), np.nan), where=by_chance > 0)
+    found: F64 = np.divide(by_chance - observed, by_chance, out=np.full(len(tables), np.nan), where=by_chance > 0)
     return found
 
 
-def _agreements(tables: Array) -> Array:
+def _agreements(tables: F64) -> F64:
     totals = tables.sum(axis=(1, 2))
     right = np.trace(tables, axis1=1, axis2=2)
-    found: Array = np.divide(right, totals, out=np.full(len(tables), np.nan), where=totals > 0)
+    found: F64 = np.divide(right, totals, out=np.full(len(tables), np.nan), where=totals > 0)
     return found
 
 
@@ -215,7 +214,7 @@ _MIN_DEFINED = 0.9
 class _Resampler:
     """Tasks drawn with replacement, as often as there are tasks."""
 
-    def __init__(self, places: NDArray[np.int64], num_resamples: int, seed: int) -> None:
+    def __init__(self, places: I64, num_resamples: int, seed: int) -> None:
         """``places`` ``(n,)`` tells the task of each pair, counted from 0."""
         self._places = places
         self.num_tasks = int(places.max()) + 1 if len(places) else 0
@@ -224,13 +223,13 @@ class _Resampler:
         self._counts = np.zeros((num_resamples, self.num_tasks))
         np.add.at(self._counts, (np.arange(num_resamples)[:, None], draws), 1.0)
 
-    def tables(self, first: NDArray[np.generic], second: NDArray[np.generic], num_levels: int) -> Array:
+    def tables(self, first: NDArray[np.generic], second: NDArray[np.generic], num_levels: int) -> F64:
         """Returns ``(tasks, k, k)``: the confusion of each task."""
         found = np.zeros((self.num_tasks, num_levels, num_levels))
         np.add.at(found, (self._places, first.astype(np.int64), second.astype(np.int64)), 1.0)
         return found
 
-    def estimate(self, by_task: Array, figure: Callable[[Array], Array], undefined: str) -> Estimate:
+    def estimate(self, by_task: F64, figure: Callable[[F64], F64], undefined: str) -> Estimate:
         """Returns a figure of all pairs, and its 2.5 % and 97.5 % points over the resamples."""
         if self.num_tasks == 0:
             return Estimate(value=None, reason=_NO_PAIRS)
@@ -256,13 +255,13 @@ def _check(judged: Sequence[Judgement], labels: Mapping[str, float]) -> None:
             raise UsageError(f"{attempt_id} has the score or label {value}; it must be from 0 to 1")
 
 
-def _task_places(pairs: Sequence[Judgement]) -> NDArray[np.int64]:
+def _task_places(pairs: Sequence[Judgement]) -> I64:
     known: dict[tuple[bool, str], int] = {}
     keys = [(each.task_id is None, each.task_id or each.attempt_id) for each in pairs]
     return np.array([known.setdefault(key, len(known)) for key in keys], dtype=np.int64)
 
 
-def _levels(values: Array, num_levels: int) -> NDArray[np.int64]:
+def _levels(values: F64, num_levels: int) -> I64:
     rounded = values * num_levels + 1e-9  # 0.29 x 100 is 29, whatever floating point makes of it
     return np.minimum(rounded.astype(np.int64), num_levels - 1)
 
@@ -296,7 +295,7 @@ def _warnings(kappa: Estimate, num_tasks: int, correlations: Sequence[Estimate],
 # Biases --------------------------------------------------------------------------------------------------------------
 
 
-def _length_correlation(pairs: Sequence[Judgement], values: Array) -> Estimate:
+def _length_correlation(pairs: Sequence[Judgement], values: F64) -> Estimate:
     known = [place for place, each in enumerate(pairs) if each.num_characters is not None]
     lengths = np.array([pairs[place].num_characters for place in known], dtype=np.float64)
     value = rank_correlation(values[known], lengths) if len(known) >= MIN_PAIRS else None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F64
 from learnloop.core.errors import DivergedError, UsageError
 
 MAX_ROUNDS = 1_000
@@ -13,7 +13,7 @@ _MAX_STEP = 1.0
 """Of one round, in logarithms: further away the parabola that Newton's method takes for the likelihood is none."""
 
 
-def bradley_terry(wins: NDArray[np.float64], prior: float) -> NDArray[np.float64]:
+def bradley_terry(wins: F64, prior: float) -> F64:
     """Returns the strengths ``(n,)`` by which i beats j with the probability ``s[i] / (s[i] + s[j])``.
 
     A tie is half a win of each. Each player also plays ``prior`` games against one of strength 1, of which half are
@@ -39,7 +39,7 @@ def bradley_terry(wins: NDArray[np.float64], prior: float) -> NDArray[np.float64
         raise UsageError(f"nobody plays against himself, and prior ({prior}) must be above 0")
     games = wins + wins.T
     won = wins.sum(axis=1) + prior / 2
-    logs: NDArray[np.float64] = np.zeros(len(wins))
+    logs: F64 = np.zeros(len(wins))
     for _ in range(MAX_ROUNDS):
         chances = _logistic(logs[:, None] - logs)
         against_prior = _logistic(logs)
@@ -54,6 +54,6 @@ def bradley_terry(wins: NDArray[np.float64], prior: float) -> NDArray[np.float64
     raise DivergedError(f"the strengths did not settle in {MAX_ROUNDS} rounds; is the prior ({prior}) very small?")
 
 
-def _logistic(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    found: NDArray[np.float64] = 0.5 + 0.5 * np.tanh(0.5 * values)  # which never overflows
+def _logistic(values: F64) -> F64:
+    found: F64 = 0.5 + 0.5 * np.tanh(0.5 * values)  # which never overflows
     return found

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F64
 from learnloop.rewards.learned.features import NAMES, Features
 
-Floats = NDArray[np.float64]
 BLOCK_VARIANCE = 32.0
 """Of the hundreds of numbers of a text together; a figure of the run has 1. A ridge penalty then weighs the meaning of
 a text like some figures and not like hundreds."""
@@ -20,16 +19,16 @@ RANGE_MARGIN = 1.0
 class Design(NamedTuple):
     """How features become columns; made from the labelled attempts that a model learns from, and stored with it."""
 
-    prompt_mean: Floats
-    output_mean: Floats
-    text_scales: Floats
+    prompt_mean: F64
+    output_mean: F64
+    text_scales: F64
     """Shape ``(2,)``: of prompts and of outputs."""
-    means: Floats
+    means: F64
     """Shape ``(len(NAMES),)``, of the figures that are known."""
-    scales: Floats
-    lows: Floats
+    scales: F64
+    lows: F64
     """The least and the largest standardised figure that was seen; NaN where none was."""
-    highs: Floats
+    highs: F64
 
     @classmethod
     def of(cls, features: Features) -> Self:
@@ -49,7 +48,7 @@ class Design(NamedTuple):
         lows[~np.isfinite(lows)], highs[~np.isfinite(highs)] = np.nan, np.nan
         return cls(prompt_mean, output_mean, text_scales, means, scales, lows, highs)
 
-    def columns(self, features: Features) -> Floats:
+    def columns(self, features: Features) -> F64:
         """Returns the columns: texts, figures (0, the mean, where not known), and a 1 for each figure not known."""
         has_prompt = np.any(features.prompts != 0.0, axis=1)
         prompts = np.where(has_prompt[:, None], features.prompts - self.prompt_mean, 0.0) * self.text_scales[0]
@@ -65,7 +64,7 @@ class Design(NamedTuple):
             is_outside = (standard < self.lows - RANGE_MARGIN) | (standard > self.highs + RANGE_MARGIN)
         return [NAMES[int(np.argmax(row))] if row.any() else None for row in is_outside]
 
-    def _standard(self, features: Features) -> Floats:
-        standard: Floats = (features.figures - self.means) / self.scales
+    def _standard(self, features: Features) -> F64:
+        standard: F64 = (features.figures - self.means) / self.scales
         standard[:, np.isnan(self.lows)] = np.nan  # a figure that was never seen says nothing
         return standard

@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F64, Bools, Indices
 from learnloop.core.attempts import Attempt
 from learnloop.core.protocols import Embedder
 
-Floats = NDArray[np.float64]
 LENGTH = "output_length"
 SIMILARITY = "similarity"
 
@@ -55,16 +54,16 @@ NAMES = (*FIGURES, SIMILARITY)
 class Features(NamedTuple):
     """Attempts as numbers, a row each."""
 
-    prompts: Floats
+    prompts: F64
     """Shape ``(num_attempts, dimension)``: what was asked; zeros where that is not known."""
-    outputs: Floats
+    outputs: F64
     """Shape ``(num_attempts, dimension)``: what came out; zeros where that is not known."""
-    figures: Floats
+    figures: F64
     """Shape ``(num_attempts, len(NAMES))``: NaN where a figure is not known."""
-    is_readable: NDArray[np.bool_]
+    is_readable: Bools
     """Shape ``(num_attempts,)``: whether there is an output at all."""
 
-    def rows(self, which: NDArray[np.intp] | NDArray[np.bool_]) -> Features:
+    def rows(self, which: Indices | Bools) -> Features:
         """Returns some of the rows."""
         return Features(self.prompts[which], self.outputs[which], self.figures[which], self.is_readable[which])
 
@@ -91,7 +90,7 @@ def task_of(attempt: Attempt) -> str:
     return f"episode:{attempt.episode_id or id(attempt)}"
 
 
-def _embedded(texts: Sequence[str | None], embedder: Embedder) -> Floats:
+def _embedded(texts: Sequence[str | None], embedder: Embedder) -> F64:
     found = np.zeros((len(texts), embedder.dimension))
     known = [row for row, text in enumerate(texts) if text is not None]
     if known:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from learnloop.core.arrays import F64
 from learnloop.core.errors import CorruptError, NotFoundError, StoreReadOnlyError, UsageError
 from learnloop.core.ids import new_id
 from learnloop.core.protocols import Embedder
@@ -30,7 +31,7 @@ FORMAT = "learnloop.reward/v1"
 REWARD_FILE = "reward.json"
 WEIGHTS_FILE = "weights.safetensors"
 
-Tensors = Mapping[str, NDArray[np.float64]]
+Tensors = Mapping[str, F64]
 
 
 class _RewardFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F64, Bools, Indices
 from learnloop.core.errors import CheckFailedError, UsageError
 from learnloop.core.protocols import Embedder
 from learnloop.core.seeding import generator
@@ -24,8 +24,6 @@ from learnloop.rewards.learned.reward import (
 )
 from learnloop.rewards.learned.score_quality import auc, auc_interval, brier, calibration_error, platt, rank_correlation
 
-Floats = NDArray[np.float64]
-Rows = NDArray[np.intp]
 MIN_TASKS = 8
 _MIN_HELD_OUT = 5
 """Labels of each kind among the held-out tasks."""
@@ -65,7 +63,7 @@ def fit_learned_reward(
     return LearnedReward(model, report, embedder, content_hash_of(model, report, embedder))
 
 
-def check_enough(labels: Floats, num_tasks: int, min_labels: int) -> None:
+def check_enough(labels: F64, num_tasks: int, min_labels: int) -> None:
     """Returns if there are labels enough to learn from.
 
     Raises:
@@ -79,7 +77,7 @@ def check_enough(labels: Floats, num_tasks: int, min_labels: int) -> None:
         )
 
 
-def _held_out(labels: Floats, groups: Rows, config: LearnedRewardConfig) -> NDArray[np.bool_]:
+def _held_out(labels: F64, groups: Indices, config: LearnedRewardConfig) -> Bools:
     """Returns which rows are of held-out tasks, which are drawn so that both kinds of label are on both sides."""
     num_tasks = int(groups.max()) + 1
     size = min(max(2, round(config.held_out_share * num_tasks)), num_tasks - 2)
@@ -95,7 +93,7 @@ def _held_out(labels: Floats, groups: Rows, config: LearnedRewardConfig) -> NDAr
     )
 
 
-def _model(features: Features, labels: Floats, groups: Rows, config: LearnedRewardConfig) -> tuple[LearnedModel, float]:
+def _model(features: Features, labels: F64, groups: Indices, config: LearnedRewardConfig) -> tuple[LearnedModel, float]:
     design = Design.of(features)
     columns = design.columns(features)
     turned, rotation = rotated(columns)
@@ -108,7 +106,7 @@ def _model(features: Features, labels: Floats, groups: Rows, config: LearnedRewa
     return LearnedModel(design, Fit(rotation @ fit.coefficients, fit.intercept), spread, calibration), penalty
 
 
-def _folds(groups: Rows, config: LearnedRewardConfig) -> list[Rows]:
+def _folds(groups: Indices, config: LearnedRewardConfig) -> list[Indices]:
     """Returns the rows of each fold; a task is in one."""
     present = np.unique(groups)
     shuffled = generator(config.seed, "folds").permutation(present)
@@ -119,9 +117,9 @@ def _folds(groups: Rows, config: LearnedRewardConfig) -> list[Rows]:
 def _report(
     model: LearnedModel,
     features: Features,
-    labels: Floats,
-    groups: Rows,
-    held_out: NDArray[np.bool_],
+    labels: F64,
+    groups: Indices,
+    held_out: Bools,
     config: LearnedRewardConfig,
     penalty: float,
 ) -> LearnedRewardReport:

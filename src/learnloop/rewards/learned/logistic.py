@@ -11,10 +11,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Rows = NDArray[np.intp]
+from learnloop.core.arrays import F64, Indices
 
 _MAX_STEPS = 100
 _TOLERANCE = 1e-13
@@ -24,28 +22,28 @@ _MIN_STEP = 1e-10
 class Fit(NamedTuple):
     """A fitted model: ``sigmoid(inputs @ coefficients + intercept)``."""
 
-    coefficients: Floats
+    coefficients: F64
     """Shape ``(num_inputs,)``."""
     intercept: float
 
-    def logits(self, inputs: Floats) -> Floats:
+    def logits(self, inputs: F64) -> F64:
         """Returns the log odds of each row, shape ``(num_rows,)``."""
-        found: Floats = inputs @ self.coefficients + self.intercept
+        found: F64 = inputs @ self.coefficients + self.intercept
         return found
 
 
-def sigmoid(logits: Floats) -> Floats:
+def sigmoid(logits: F64) -> F64:
     """Returns ``1 / (1 + exp(-logits))`` without overflow."""
-    found: Floats = 0.5 * (1.0 + np.tanh(0.5 * logits))
+    found: F64 = 0.5 * (1.0 + np.tanh(0.5 * logits))
     return found
 
 
-def cross_entropy(logits: Floats, labels: Floats) -> float:
+def cross_entropy(logits: F64, labels: F64) -> float:
     """Returns the mean of ``-label log p - (1 - label) log(1 - p)``."""
     return float(np.mean(np.logaddexp(0.0, logits) - labels * logits))
 
 
-def fit_logistic(inputs: Floats, labels: Floats, penalty: float, start: Fit | None = None) -> Fit:
+def fit_logistic(inputs: F64, labels: F64, penalty: float, start: Fit | None = None) -> Fit:
     """Returns the minimum of the sum of cross-entropies and ``penalty / 2`` times the squared coefficients.
 
     The intercept is not penalised. The problem is convex: each start leads to the same fit.
@@ -61,7 +59,7 @@ def fit_logistic(inputs: Floats, labels: Floats, penalty: float, start: Fit | No
     ridge[-1] = 1e-9  # keeps the curvature invertible where all labels are alike
     place = np.zeros(padded.shape[1]) if start is None else np.append(start.coefficients, start.intercept)
 
-    def loss(at: Floats) -> float:
+    def loss(at: F64) -> float:
         logits = padded @ at
         return float(np.sum(np.logaddexp(0.0, logits) - labels * logits) + 0.5 * np.sum(ridge * at * at))
 
@@ -80,7 +78,7 @@ def fit_logistic(inputs: Floats, labels: Floats, penalty: float, start: Fit | No
     return Fit(place[:-1], float(place[-1]))
 
 
-def covariance(inputs: Floats, fit: Fit, penalty: float) -> Floats:
+def covariance(inputs: F64, fit: Fit, penalty: float) -> F64:
     """Returns how uncertain the coefficients are (Laplace's approximation), shape ``(num_inputs, num_inputs)``.
 
     The variance of a row's log odds is ``row @ covariance @ row``.
@@ -90,7 +88,7 @@ def covariance(inputs: Floats, fit: Fit, penalty: float) -> Floats:
     return np.asarray((found + found.T) / 2, dtype=np.float64)
 
 
-def rotated(inputs: Floats) -> tuple[Floats, Floats]:
+def rotated(inputs: F64) -> tuple[F64, F64]:
     """Returns ``inputs`` in as few columns as they span, and the rotation: ``inputs == first @ second.T``.
 
     A ridge fit on the first is the same as one on ``inputs``; ``second`` takes its coefficients back.
@@ -100,9 +98,7 @@ def rotated(inputs: Floats) -> tuple[Floats, Floats]:
     return left[:, kept] * sizes[kept], right[kept].T
 
 
-def choose_penalty(
-    inputs: Floats, labels: Floats, folds: Sequence[Rows], penalties: Sequence[float]
-) -> tuple[float, Floats]:
+def choose_penalty(inputs: F64, labels: F64, folds: Sequence[Indices], penalties: Sequence[float]) -> tuple[float, F64]:
     """Returns the penalty with the least cross-entropy on left-out folds, and the log odds that it gives these.
 
     Args:
@@ -128,8 +124,8 @@ def choose_penalty(
     return ordered[best], left_out[best]
 
 
-def _curvature(inputs: Floats, chances: Floats, ridge: Floats) -> Floats:
+def _curvature(inputs: F64, chances: F64, ridge: F64) -> F64:
     weighted = inputs * (chances * (1.0 - chances))[:, None]
-    found: Floats = inputs.T @ weighted
+    found: F64 = inputs.T @ weighted
     found[np.diag_indices_from(found)] += ridge
     return found

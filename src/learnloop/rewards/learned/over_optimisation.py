@@ -11,11 +11,10 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F64
 from learnloop.core.records import Record
 
-Floats = NDArray[np.float64]
 MIN_TASKS = 5
 """Tasks with enough attempts for the largest n; where there are fewer, all attempts count as tries at one task."""
 
@@ -51,7 +50,7 @@ class OptimisationCurve(Record, frozen=True, kw_only=True):
         return best.gold - last.gold > 2.0 * math.hypot(*errors) and last.n > best.n
 
 
-def best_of_n(proxy: Floats, gold: Floats, n: int) -> tuple[float, float]:
+def best_of_n(proxy: F64, gold: F64, n: int) -> tuple[float, float]:
     """Returns the means of ``proxy`` and ``gold`` of the best by ``proxy`` among ``n`` drawn without replacement.
 
     This is exact: the k-th of N in rising order is the best of a draw with probability ``C(k-1, n-1) / C(N, n)``.
@@ -70,7 +69,7 @@ def best_of_n(proxy: Floats, gold: Floats, n: int) -> tuple[float, float]:
     return float(chances @ ranked), float(chances @ fair[places])
 
 
-def optimisation_curve(proxy: Floats, gold: Floats, tasks: Sequence[str]) -> OptimisationCurve:
+def optimisation_curve(proxy: F64, gold: F64, tasks: Sequence[str]) -> OptimisationCurve:
     """Returns the curve for n = 1, 2, 4 ... over held-out attempts with labels.
 
     Args:

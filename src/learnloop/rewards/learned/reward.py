@@ -15,8 +15,8 @@ from typing import ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F64
 from learnloop.core.attempts import Attempt, Score
 from learnloop.core.errors import CheckFailedError, UsageError
 from learnloop.core.protocols import Embedder
@@ -26,8 +26,6 @@ from learnloop.rewards.learned.features import Features, features_of
 from learnloop.rewards.learned.logistic import Fit, sigmoid
 from learnloop.rewards.learned.over_optimisation import OptimisationCurve
 from learnloop.rewards.learned.score_quality import Interval
-
-Floats = NDArray[np.float64]
 
 
 class Labelled(NamedTuple):
@@ -115,12 +113,12 @@ class LearnedModel(NamedTuple):
 
     design: Design
     fit: Fit
-    covariance: Floats
+    covariance: F64
     """Of the coefficients, shape ``(num_columns, num_columns)``."""
-    calibration: Floats
+    calibration: F64
     """Slope and shift, shape ``(2,)``."""
 
-    def chances(self, features: Features) -> tuple[Floats, Floats]:
+    def chances(self, features: Features) -> tuple[F64, F64]:
         """Returns how likely each attempt is good, and how far one standard deviation of the log odds moves that."""
         columns = self.design.columns(features)
         logits = self.calibration[0] * self.fit.logits(columns) + self.calibration[1]

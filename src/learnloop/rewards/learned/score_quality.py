@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F64, Indices
 from learnloop.core.records import Record
 from learnloop.core.seeding import generator
 from learnloop.rewards.learned.logistic import fit_logistic
 
-Floats = NDArray[np.float64]
 _BATCH = 100
 _NUM_BINS = 10
 
@@ -22,7 +21,7 @@ class Interval(Record, frozen=True, kw_only=True):
     high: float | None
 
 
-def auc(scores: Floats, labels: Floats) -> float | None:
+def auc(scores: F64, labels: F64) -> float | None:
     """Returns how often of two attempts with different labels the better one has the higher score; a tie counts half.
 
     With labels of 0 and 1 this is the area under the ROC curve; labels between are compared as they are. None where all
@@ -37,7 +36,7 @@ def auc(scores: Floats, labels: Floats) -> float | None:
 
 
 def auc_interval(
-    scores: Floats, labels: Floats, groups: NDArray[np.intp], seed: int, confidence: float, num_resamples: int = 1000
+    scores: F64, labels: F64, groups: Indices, seed: int, confidence: float, num_resamples: int = 1000
 ) -> Interval:
     """Returns the AUC with a percentile interval over resampled groups; rows of one group are not independent.
 
@@ -57,7 +56,7 @@ def auc_interval(
         return Interval(value=None, low=None, high=None)
     num_groups = int(groups.max()) + 1
     rng = generator(seed, "auc")
-    found: list[Floats] = []
+    found: list[F64] = []
     for start in range(0, num_resamples, _BATCH):
         size = min(_BATCH, num_resamples - start)
         counts = rng.multinomial(num_groups, np.full(num_groups, 1.0 / num_groups), size=size).astype(np.float64)
@@ -71,7 +70,7 @@ def auc_interval(
     return Interval(value=float(wins.sum()) / total, low=float(low), high=float(high))
 
 
-def brier(chances: Floats, labels: Floats) -> float:
+def brier(chances: F64, labels: F64) -> float:
     """Returns the mean squared difference of chances and labels; 0 is the best.
 
     Source: Brier 1950, "Verification of Forecasts Expressed in Terms of Probability".
@@ -79,7 +78,7 @@ def brier(chances: Floats, labels: Floats) -> float:
     return float(np.mean((chances - labels) ** 2))
 
 
-def calibration_error(chances: Floats, labels: Floats, num_bins: int = _NUM_BINS) -> float:
+def calibration_error(chances: F64, labels: F64, num_bins: int = _NUM_BINS) -> float:
     """Returns the mean distance of chances and labels in bins of equal numbers of rows (ECE); 0 is the best.
 
     Source: Naeini et al. 2015, "Obtaining Well Calibrated Probabilities Using Bayesian Binning", section 4 (ECE);
@@ -92,7 +91,7 @@ def calibration_error(chances: Floats, labels: Floats, num_bins: int = _NUM_BINS
     return total / len(order)
 
 
-def platt(logits: Floats, labels: Floats) -> tuple[float, float]:
+def platt(logits: F64, labels: F64) -> tuple[float, float]:
     """Returns slope and shift that make ``sigmoid(slope * logit + shift)`` calibrated; the slope is never negative.
 
     Source: Platt 1999, "Probabilistic Outputs for Support Vector Machines", section 2.1; Niculescu-Mizil and Caruana
@@ -107,7 +106,7 @@ def platt(logits: Floats, labels: Floats) -> tuple[float, float]:
     return 0.0, float(np.log(mean / (1.0 - mean)))
 
 
-def rank_correlation(first: Floats, second: Floats) -> float | None:
+def rank_correlation(first: F64, second: F64) -> float | None:
     """Returns Spearman's correlation of the ranks, ties sharing theirs; None where one is constant.
 
     Source: Spearman 1904, "The Proof and Measurement of Association between Two Things"; with ties, Pearson's
@@ -120,15 +119,15 @@ def rank_correlation(first: Floats, second: Floats) -> float | None:
     return float(np.mean((ranks[0] - ranks[0].mean()) * (ranks[1] - ranks[1].mean())) / (spreads[0] * spreads[1]))
 
 
-def _ranks(values: Floats) -> Floats:
+def _ranks(values: F64) -> F64:
     """Returns the rank of each value; equal ones have the mean of theirs."""
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts).astype(np.float64)
-    found: Floats = (ends - (counts - 1) / 2.0)[places]
+    found: F64 = (ends - (counts - 1) / 2.0)[places]
     return found
 
 
-def _pairs(scores: Floats, labels: Floats) -> tuple[Floats, Floats]:
+def _pairs(scores: F64, labels: F64) -> tuple[F64, F64]:
     """Returns for each pair whether the first has the better label, and how much of this its score says."""
     pairs = (labels[:, None] > labels[None, :]).astype(np.float64)
     said = np.sign(scores[:, None] - scores[None, :]) / 2.0 + 0.5

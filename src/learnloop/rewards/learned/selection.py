@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F64
 from learnloop.core.attempts import Attempt
 from learnloop.core.errors import UsageError
 from learnloop.core.protocols import Embedder
@@ -22,8 +22,6 @@ from learnloop.core.seeding import generator
 from learnloop.rewards.learned.features import Features, features_of
 from learnloop.rewards.learned.label_queue import LabelAsk, LabelQueue
 from learnloop.rewards.learned.reward import LearnedReward
-
-Floats = NDArray[np.float64]
 
 
 class SelectionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -127,7 +125,7 @@ def ask_for_labels(
     return queue.ask(asks)
 
 
-def _usefulness(rows: Features, model: LearnedReward | None) -> Floats:
+def _usefulness(rows: Features, model: LearnedReward | None) -> F64:
     """Returns how unsure the model is of each row: the spread of the label that it expects, and of that expectation."""
     if model is None:
         return np.ones(len(rows.is_readable))
@@ -135,7 +133,7 @@ def _usefulness(rows: Features, model: LearnedReward | None) -> Floats:
     return np.sqrt(chances * (1.0 - chances) + uncertainties**2)
 
 
-def _farthest(rows: Features, labelled: Features, usefulness: Floats, number: int) -> list[int]:
+def _farthest(rows: Features, labelled: Features, usefulness: F64, number: int) -> list[int]:
     """Returns ``number`` rows: each has the largest usefulness times its distance to those labelled and chosen."""
     points = np.hstack([rows.prompts, rows.outputs])
     distances = np.full(len(points), 2.0)

@@ -16,21 +16,21 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from learnloop.core.arrays import F64
 from learnloop.core.attempts import Attempt
 from learnloop.core.errors import LearnloopError, NotFoundError, RewardError, UsageError, one_of
 from learnloop.core.importing import import_named
 from learnloop.core.records import MAX_REWARD, Json, Record
 from learnloop.rewards.scoring.numbers import is_finite_number
 
-Floats = NDArray[np.float64]
 Potential = Callable[[Attempt], float]
 """How good it is to stand where an attempt stands. It is given the attempt with the steps done so far and what is known
 of the task; answer, error and totals, which only the end brings, are None."""
 
 
-def shaping_terms(potentials: ArrayLike, gamma: float, terminated: ArrayLike) -> Floats:
+def shaping_terms(potentials: ArrayLike, gamma: float, terminated: ArrayLike) -> F64:
     """Returns what shaping adds to each reward, ``gamma * Phi(s[t + 1]) - Phi(s[t])``, of shape ``(..., num_steps)``.
 
     Args:
@@ -50,7 +50,7 @@ def shaping_terms(potentials: ArrayLike, gamma: float, terminated: ArrayLike) ->
     return gamma * states[..., 1:] - states[..., :-1]
 
 
-def shaped_rewards(rewards: ArrayLike, potentials: ArrayLike, gamma: float, terminated: ArrayLike) -> Floats:
+def shaped_rewards(rewards: ArrayLike, potentials: ArrayLike, gamma: float, terminated: ArrayLike) -> F64:
     """Returns the rewards of the steps with shaping, ``(..., num_steps)``; see ``shaping_terms``.
 
     Raises:
@@ -67,7 +67,7 @@ def shaped_rewards(rewards: ArrayLike, potentials: ArrayLike, gamma: float, term
     return given + terms
 
 
-def shaped_return(returns: ArrayLike, potentials: ArrayLike, gamma: float, terminated: ArrayLike) -> Floats:
+def shaped_return(returns: ArrayLike, potentials: ArrayLike, gamma: float, terminated: ArrayLike) -> F64:
     """Returns the discounted returns of episodes with shaping, ``(...,)``: what the terms of the steps add up to.
 
     It is the return without, less ``Phi(s[0])``, and at a cut plus ``gamma ** num_steps * Phi(s[num_steps])``.
@@ -83,7 +83,7 @@ def shaped_return(returns: ArrayLike, potentials: ArrayLike, gamma: float, termi
     return np.asarray(given - states[..., 0] + gamma ** (states.shape[-1] - 1) * states[..., -1])
 
 
-def _with_ends(potentials: ArrayLike, gamma: float, terminated: ArrayLike) -> Floats:
+def _with_ends(potentials: ArrayLike, gamma: float, terminated: ArrayLike) -> F64:
     """Returns the potentials with 0 for each state in which an episode ended."""
     _check_gamma(gamma)
     states = _finite("a potential", potentials).copy()
@@ -101,7 +101,7 @@ def _check_gamma(gamma: float) -> None:
         raise UsageError(f"gamma is {gamma!r}; allowed are 0 to 1")
 
 
-def _finite(what: str, values: ArrayLike) -> Floats:
+def _finite(what: str, values: ArrayLike) -> F64:
     try:
         found = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -166,7 +166,7 @@ class PotentialShaping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         )
 
 
-def potentials_of(attempt: Attempt, potential: Potential, *, terminated: bool) -> Floats:
+def potentials_of(attempt: Attempt, potential: Potential, *, terminated: bool) -> F64:
     """Returns the potential of each state of an attempt, ``(num_steps + 1,)``; that of an end is 0 and not asked for.
 
     Raises:

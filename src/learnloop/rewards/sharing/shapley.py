@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F64, I64
 from learnloop.core.errors import RewardError, UsageError
 from learnloop.core.seeding import generator
 from learnloop.rewards.scoring.numbers import is_finite_number
@@ -173,7 +173,7 @@ def sampled_shapley(
     )
 
 
-def _gains(game: Game, order: NDArray[np.int64]) -> NDArray[np.float64]:
+def _gains(game: Game, order: I64) -> F64:
     """Returns what each player adds to those before him, ``(num_players,)``."""
     gains = np.empty(len(game.players))
     coalition: frozenset[str] = frozenset()
@@ -186,7 +186,7 @@ def _gains(game: Game, order: NDArray[np.int64]) -> NDArray[np.float64]:
     return gains
 
 
-def _error_bounds(variances: NDArray[np.float64], num_pairs: int, width: float, delta: float) -> NDArray[np.float64]:
+def _error_bounds(variances: F64, num_pairs: int, width: float, delta: float) -> F64:
     """Returns how far the means of ``num_pairs`` gains may be off, for all players at once, ``(num_players,)``.
 
     The smaller of Hoeffding's bound and the empirical Bernstein bound, each of which holds with ``1 - delta / 2``.

@@ -5,15 +5,15 @@ from __future__ import annotations
 import struct
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32
 from learnloop.core.errors import ContextError
 
 Vector = list[float] | bytes
 """What a body's field is declared as: msgspec reads base64 text into bytes."""
 
 
-def read_vector(name: str, given: Vector) -> NDArray[np.float32]:
+def read_vector(name: str, given: Vector) -> F32:
     """Returns the vector of a request, float32 of shape ``(n,)``; it may hold what is not finite.
 
     Args:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.hashed.features import MAX_VECTOR
+from learnloop.core.arrays import F32
 from learnloop.core.errors import ActionError, ContextError
 from learnloop.core.records import Decision, DecisionMode
 from learnloop.decisions.service.service import MAX_SLOTS, Asked, Slot
@@ -77,7 +76,7 @@ class ChoiceBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     slots: list[SlotChoice] | None = None
 
 
-def _vector(given: Vector | None) -> NDArray[np.float32] | None:
+def _vector(given: Vector | None) -> F32 | None:
     if given is None:
         return None
     vector = read_vector("the vector", given)

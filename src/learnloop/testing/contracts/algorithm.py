@@ -10,13 +10,14 @@ import numpy as np
 
 from learnloop.algorithms.base.algorithm import Algorithm
 from learnloop.algorithms.live.episodes import LiveStep
+from learnloop.core.arrays import F32
 from learnloop.core.errors import LearnloopError, RewardError, UsageError
 from learnloop.core.seeding import generator
 from learnloop.core.spaces import Spaces
 from learnloop.core.stepping import LaneStep
 from learnloop.testing.contracts.contract import expect, fail, refuses, same, skip
 from learnloop.testing.contracts.lane_stream import Difference, LaneStream
-from learnloop.testing.contracts.learner import Floats, LearnerContract
+from learnloop.testing.contracts.learner import LearnerContract
 
 TRAINING_SEED = 5
 """Of the training whose state is restored."""
@@ -305,14 +306,14 @@ def _with_nan(step: LaneStep) -> LaneStep:
     return step._replace(observations=observations, final_observations=observations, rewards=rewards)
 
 
-Told = tuple[Floats, float, "Floats | None"]
+Told = tuple[F32, float, "F32 | None"]
 
 
 def _interleave(algorithm: Algorithm, size: int) -> dict[str, list[Told]]:
     """Lets three episodes run side by side; returns what each was told: observation, reward, next observation."""
     rng = generator(0, "contract", "live")
     told: dict[str, list[Told]] = {name: [] for name in ("a", "b", "c")}
-    shown: dict[str, Floats] = {}
+    shown: dict[str, F32] = {}
     for round_ in range(4):
         for name in told:
             shown[name], before = rng.standard_normal(size).astype(np.float32), shown.get(name)

@@ -10,14 +10,12 @@ from numpy.typing import NDArray
 
 from learnloop.algorithms.replay.prioritised import PrioritisedReplay, ReplayBuffer
 from learnloop.algorithms.replay.transitions import Entries, Sample
+from learnloop.core.arrays import F32, F64, I64, Bools
 from learnloop.core.errors import LearnloopError, UsageError
 from learnloop.core.seeding import generator
 from learnloop.core.spaces import ActionSpace, Discrete
 from learnloop.testing.contracts.contract import Contract, expect, refuses, same
 from learnloop.testing.replay_probe import Draw, check_replay
-
-Floats = NDArray[np.float32]
-Numbers = NDArray[np.int64]
 
 CAPACITY = 24
 SIZE = 3
@@ -179,7 +177,7 @@ class PrioritisedBufferContract(BufferContract):
                 num_draws=10_000,
             )
 
-    def _fill(self, errors: NDArray[np.float64], capacity: int) -> Draw:
+    def _fill(self, errors: F64, capacity: int) -> Draw:
         replay = self._of_capacity(capacity)
         for number in range(len(errors)):
             add(replay, np.array([number]))
@@ -238,35 +236,35 @@ class PrioritisedBufferContract(BufferContract):
 # Transitions that are known by their number ------------------------------------------------------------------------
 
 
-def terminated(numbers: Numbers) -> NDArray[np.bool_]:
+def terminated(numbers: I64) -> Bools:
     """Returns which transitions end in the task."""
-    found: NDArray[np.bool_] = numbers % END_EVERY == END_EVERY - 1
+    found: Bools = numbers % END_EVERY == END_EVERY - 1
     return found
 
 
-def truncated(numbers: Numbers) -> NDArray[np.bool_]:
+def truncated(numbers: I64) -> Bools:
     """Returns which transitions are cut."""
-    found: NDArray[np.bool_] = (numbers % CUT_EVERY == CUT_EVERY - 1) & ~terminated(numbers)
+    found: Bools = (numbers % CUT_EVERY == CUT_EVERY - 1) & ~terminated(numbers)
     return found
 
 
-def following(numbers: Numbers) -> Numbers:
+def following(numbers: I64) -> I64:
     """Returns what a transition leads to, as the number that is shown: the next one's, another one at a cut."""
     cut = np.where(truncated(numbers), numbers + 500, numbers + 1)
     return np.where(terminated(numbers), numbers, cut)
 
 
-def shown(numbers: Numbers) -> Floats:
+def shown(numbers: I64) -> F32:
     """Returns observations that show their number, shape ``(batch, SIZE)``."""
     return np.stack([numbers, numbers / 2, -numbers], axis=1).astype(np.float32)
 
 
-def mask_of(numbers: Numbers) -> NDArray[np.bool_]:
+def mask_of(numbers: I64) -> Bools:
     """Returns what an observation allows, shape ``(batch, NUM_CHOICES)``."""
     return np.stack([numbers % 3 != 0, np.ones(len(numbers), dtype=np.bool_)], axis=1)
 
 
-def add(replay: ReplayBuffer, numbers: Numbers, *, masked: bool = False) -> None:
+def add(replay: ReplayBuffer, numbers: I64, *, masked: bool = False) -> None:
     """Adds the transitions ``numbers``, which follow each other."""
     for run in _runs(numbers):
         chain = np.append(run, following(run[-1:]))
@@ -285,7 +283,7 @@ def add(replay: ReplayBuffer, numbers: Numbers, *, masked: bool = False) -> None
         )
 
 
-def _runs(numbers: Numbers) -> list[Numbers]:
+def _runs(numbers: I64) -> list[I64]:
     """Returns ``numbers`` in parts that end where an episode does."""
     ends = np.flatnonzero(terminated(numbers) | truncated(numbers))
     return [part for part in np.split(numbers, ends + 1) if len(part)]

@@ -8,16 +8,15 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.on_policy.rollout import action_array
+from learnloop.core.arrays import F32, Bools
 from learnloop.core.datasets import Dataset
 from learnloop.core.seeding import generator
 from learnloop.core.spaces import ActionSpace, Box, Discrete, Spaces, num_choices
 from learnloop.core.stepping import Actions, LaneStep, Masks
 from learnloop.envs.spaces import random_actions
 
-Floats = NDArray[np.float32]
 Difference = Literal[
     "", "rewards", "terminated", "truncated", "both ends", "after a cut", "after an end", "invalid", "ignored reward"
 ]
@@ -31,7 +30,7 @@ END_CHANCE = 0.15
 class Actor(Protocol):
     """What a stream drives."""
 
-    def choose(self, observations: Floats, masks: Masks | None = None) -> Actions:
+    def choose(self, observations: F32, masks: Masks | None = None) -> Actions:
         """Returns an action for each lane."""
         ...
 
@@ -126,7 +125,7 @@ class LaneStream:
             resetting=resetting,
         )
 
-    def _ends(self, ended: NDArray[np.bool_], cut: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def _ends(self, ended: Bools, cut: Bools) -> tuple[Bools, Bools]:
         match self._difference:
             case "terminated":
                 return ended, np.zeros_like(ended)
@@ -136,11 +135,11 @@ class LaneStream:
                 return ended, ended
         return ended & ~cut, cut
 
-    def _shown(self, final: Floats, terminated: NDArray[np.bool_], truncated: NDArray[np.bool_]) -> Floats:
+    def _shown(self, final: F32, terminated: Bools, truncated: Bools) -> F32:
         other = {"after a cut": truncated & ~terminated, "after an end": terminated}.get(self._difference)
         return final if other is None else np.where(other[:, None], final + np.float32(1), final)
 
-    def _noise(self) -> Floats:
+    def _noise(self) -> F32:
         return self._rng.standard_normal((self._num_lanes, self._size)).astype(np.float32)
 
     def _draw_masks(self) -> Masks | None:
@@ -188,7 +187,7 @@ def random_dataset(
     """Returns logged episodes of the same kind, acted in by chance."""
     stream = LaneStream(spaces, 1, seed, masked=masked, difference=difference)
     rng = generator(seed, "contract", "log")
-    steps: list[tuple[Floats, Masks | None, Actions, LaneStep]] = []
+    steps: list[tuple[F32, Masks | None, Actions, LaneStep]] = []
     while len(steps) < num_steps or not (steps[-1][3].terminated[0] or steps[-1][3].truncated[0]):
         observations, masks = stream.observations, stream.masks
         actions = random_actions(spaces.action, masks, 1, rng)

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.base.algorithm import Algorithm
 from learnloop.algorithms.base.states import AlgorithmState
+from learnloop.core.arrays import F32
 from learnloop.core.errors import LearnloopError, UsageError
 from learnloop.core.seeding import generator
 from learnloop.core.spaces import ActionSpace, Box, Discrete, Spaces, num_choices
@@ -25,8 +25,6 @@ from learnloop.testing.contracts.lane_stream import (
     random_masks,
     spaces_for,
 )
-
-Floats = NDArray[np.float32]
 
 NUM_SHOWN = 8
 """So many observations are shown to a policy to tell it from another."""
@@ -77,7 +75,7 @@ class LearnerContract(Contract):
         for action in self.action_spaces:
             yield spaces_for(action, self.observation_size)
 
-    def noise(self, num: int, *names: str) -> Floats:
+    def noise(self, num: int, *names: str) -> F32:
         """Returns observations, shape ``(num, observation_size)``."""
         rng = generator(0, "contract", "shown", *names)
         return rng.standard_normal((num, self.observation_size)).astype(np.float32)
@@ -337,7 +335,7 @@ def stored(algorithm: Algorithm, policy: Any = None) -> tuple[bytes, bytes]:
     return tuple(encode_artifact(chosen.to_artifact()))  # type: ignore[return-value]
 
 
-def shown_by(policy: Any, spaces: Spaces, observations: Floats) -> list[Any]:
+def shown_by(policy: Any, spaces: Spaces, observations: F32) -> list[Any]:
     """Returns what a policy says of observations: probabilities of discrete actions, else actions, where not drawn."""
     if isinstance(spaces.action, Discrete):
         return [np.asarray(policy.probabilities(each)) for each in observations]

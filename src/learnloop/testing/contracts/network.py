@@ -7,14 +7,12 @@ from abc import abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32
 from learnloop.core.errors import UsageError
 from learnloop.core.seeding import generator
 from learnloop.nn.network import Network
 from learnloop.testing.contracts.contract import Contract, expect, refuses, same, skip
-
-Floats = NDArray[np.float32]
 
 BATCHES = (1, 2, 7, 64)
 STEP = 4e-3
@@ -46,7 +44,7 @@ class NetworkContract(Contract):
     def make(self, seed: int) -> Network:
         """Returns a network with parameters of its own, the same for the same seed."""
 
-    def inputs(self, network: Network, batch: int = 7) -> Floats:
+    def inputs(self, network: Network, batch: int = 7) -> F32:
         """Returns inputs, shape ``(batch, input_size)``."""
         return _normal((batch, network.input_size), "inputs", batch)
 
@@ -121,10 +119,10 @@ class NetworkContract(Contract):
     def _look_at_slope(
         self,
         network: Network,
-        loss: tuple[Floats, Floats],
+        loss: tuple[F32, F32],
         part: slice,
-        direction: Floats,
-        gradient: Floats,
+        direction: F32,
+        gradient: F32,
         name: str,
     ) -> None:
         direction /= np.linalg.norm(direction)
@@ -284,11 +282,11 @@ class NetworkContract(Contract):
         expect(losses[-1] < losses[0], "steps down the gradient reduce the loss", losses[:: len(losses) - 1], why)
 
 
-def _normal(shape: tuple[int, ...], *names: object) -> Floats:
+def _normal(shape: tuple[int, ...], *names: object) -> F32:
     return generator(0, "contract", *names).standard_normal(shape).astype(np.float32)
 
 
-def _loss(network: Network, inputs: Floats, weights: Floats) -> float:
+def _loss(network: Network, inputs: F32, weights: F32) -> float:
     outputs = network.predict(np.ascontiguousarray(inputs, dtype=np.float32))
     return float((outputs.astype(np.float64) * weights).sum())
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32
 from learnloop.core.errors import LearnloopError, UsageError
 from learnloop.core.seeding import generator
 from learnloop.core.spaces import Box, Discrete, Spaces, num_choices
@@ -182,7 +182,7 @@ class SpacePolicyContract(Contract):
     def make(self) -> Any:
         """Returns a policy with ``spaces``, ``act``, ``choose`` and, over discrete actions, ``probabilities``."""
 
-    def observations(self, spaces: Spaces, num: int = 12) -> NDArray[np.float32]:
+    def observations(self, spaces: Spaces, num: int = 12) -> F32:
         """Returns encoded observations, which a Box of that size takes as they are."""
         size = ObservationEncoder(spaces.observation).size
         return generator(0, "contract", "policy").standard_normal((num, size)).astype(np.float32)

@@ -13,8 +13,8 @@ from typing import Literal, get_args
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32, I64, Bools
 from learnloop.core.datasets import Dataset
 from learnloop.core.errors import ActionError, UsageError, one_of
 from learnloop.core.seeding import generator
@@ -282,7 +282,7 @@ class _Arrays:
             source=source,
         )
 
-    def _observations(self, actions: NDArray[np.int64]) -> NDArray[np.float32]:
+    def _observations(self, actions: I64) -> F32:
         starts = self._stops - self._lengths
         previous = np.empty(len(actions), dtype=np.int64)
         previous[1:] = actions[:-1] + 1
@@ -297,7 +297,7 @@ class _Arrays:
             )
         )
 
-    def _nexts(self, observations: NDArray[np.float32], last: NDArray[np.int64]) -> NDArray[np.float32]:
+    def _nexts(self, observations: F32, last: I64) -> F32:
         """Returns what each step led to: the observation of the next, or what can be seen after the last."""
         nexts = np.empty_like(observations)
         nexts[:-1] = observations[1:]
@@ -312,7 +312,7 @@ class _Arrays:
         )
         return nexts
 
-    def _written(self, seen: Seen) -> NDArray[np.float32]:
+    def _written(self, seen: Seen) -> F32:
         rows = np.zeros((len(seen.goals), self._layout.size), dtype=np.float32)
         for start in range(0, len(rows), _CHUNK):
             part = slice(start, start + _CHUNK)
@@ -321,7 +321,7 @@ class _Arrays:
 
     def _masks(self) -> Masks | None:
         """Returns which actions each step allowed; None where no step forbade any."""
-        rows: dict[tuple[str, ...] | None, NDArray[np.bool_]] = {None: np.ones(len(self._names), dtype=bool)}
+        rows: dict[tuple[str, ...] | None, Bools] = {None: np.ones(len(self._names), dtype=bool)}
         for allowed in {step.allowed for step in self._steps} - {None}:
             rows[allowed] = row = np.zeros(len(self._names), dtype=bool)
             row[[self._numbers[name] for name in allowed or ()]] = True
@@ -336,7 +336,7 @@ class _Arrays:
         return nexts
 
 
-def _part(dataset: Dataset, is_taken: NDArray[np.bool_], what: str) -> Dataset:
+def _part(dataset: Dataset, is_taken: Bools, what: str) -> Dataset:
     """Returns the episodes of ``dataset`` that are taken."""
     rows = is_taken[dataset.episodes]
     numbers = np.cumsum(is_taken) - 1

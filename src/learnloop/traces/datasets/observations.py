@@ -14,8 +14,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from learnloop.core.arrays import F32, I64
 from learnloop.core.errors import ActionError, ContextError, UsageError, one_of
 from learnloop.core.records import Json
 from learnloop.core.spaces import Box, Dict, Discrete, ObservationSpace, Spaces, Text
@@ -23,7 +23,6 @@ from learnloop.nn.encoders.context_schema import MAX_FEATURES
 from learnloop.nn.encoders.observation_encoder import ObservationEncoder
 from learnloop.traces.datasets.logged_episodes import FAILED, SUCCEEDED, UNKNOWN
 
-Floats = NDArray[np.float32]
 FeatureKind = Literal["number", "text"]
 
 GOAL_BUCKETS = 128
@@ -42,11 +41,11 @@ class Seen(NamedTuple):
     """What several steps were chosen on, a list each."""
 
     goals: Sequence[str]
-    num_steps: NDArray[np.int64]
+    num_steps: I64
     """Steps of the episode so far."""
-    previous: NDArray[np.int64]
+    previous: I64
     """The step before: 0 for none, else 1 + its action."""
-    outcomes: NDArray[np.int64]
+    outcomes: I64
     """What was known of how that came out."""
     contexts: Sequence[Json]
 
@@ -168,7 +167,7 @@ class ObservationLayout:
         self._text = ObservationEncoder(Text(num_buckets=GOAL_BUCKETS))
         self._goal = lru_cache(maxsize=4096)(self._encode_goal)
 
-    def write(self, seen: Seen, rows: Floats) -> None:
+    def write(self, seen: Seen, rows: F32) -> None:
         """Writes observations into ``rows``, zeros of shape ``(num, size)``.
 
         Raises:
@@ -187,7 +186,7 @@ class ObservationLayout:
             for row, context in zip(contexts, seen.contexts, strict=True):
                 encoder.encode_into(self.values(context), row)
 
-    def _encode_goal(self, goal: str) -> Floats:
+    def _encode_goal(self, goal: str) -> F32:
         row = np.empty(GOAL_BUCKETS + 1, dtype=np.float32)
         self._text.encode_into(goal, row[:-1])
         row[-1] = _digest(goal)
@@ -216,7 +215,7 @@ def _digest(goal: str) -> float:
     return int.from_bytes(digest[:3]) / 2**23 - 1.0
 
 
-def _number(name: str, value: object) -> Floats:
+def _number(name: str, value: object) -> F32:
     if value is None:
         return np.zeros(2, dtype=np.float32)
     if not isinstance(value, bool | int | float):

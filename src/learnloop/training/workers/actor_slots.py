@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.algorithms.on_policy.a3c import A3C
+from learnloop.core.arrays import F32, F64, I64
 from learnloop.core.errors import UsageError
 
 FIGURES = (
@@ -76,13 +77,13 @@ class Slot:
             count = int(np.prod(shape))
             views[name] = np.frombuffer(memory, dtype=kind, count=count, offset=start).reshape(shape)
             start += views[name].nbytes
-        self.counts: NDArray[np.int64] = views["counts"]
-        self.figures: NDArray[np.float64] = views["figures"]
-        self.before: NDArray[np.float64] = views["before"]
-        self.after: NDArray[np.float64] = views["after"]
-        self.episodes: NDArray[np.float64] = views["episodes"]
-        self.parameters: NDArray[np.float32] = views["parameters"]
-        self.gradient: NDArray[np.float32] = views["gradient"]
+        self.counts: I64 = views["counts"]
+        self.figures: F64 = views["figures"]
+        self.before: F64 = views["before"]
+        self.after: F64 = views["after"]
+        self.episodes: F64 = views["episodes"]
+        self.parameters: F32 = views["parameters"]
+        self.gradient: F32 = views["gradient"]
 
     def offer(self, algorithm: A3C) -> None:
         """Writes what a worker goes on with: the learner's parameters and scales, and how many updates they had."""
@@ -95,7 +96,7 @@ class Slot:
         """Of the parameters in it."""
         return int(self.counts[0])
 
-    def answer(self, num_steps: int, gradient: NDArray[np.float32] | None, figures: Mapping[str, float]) -> None:
+    def answer(self, num_steps: int, gradient: F32 | None, figures: Mapping[str, float]) -> None:
         """Writes what came of a rollout of ``num_steps`` environment steps; None: nothing of it can be learned from."""
         self.counts[1:3] = num_steps, gradient is not None
         if gradient is not None:
