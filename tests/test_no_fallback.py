@@ -75,6 +75,7 @@ BANNED_WORDS = re.compile(
 SIMULATORS = {
     "envs/goals/simulator.py": "is one by its name; info['simulated'] says so at every step",
     "envs/goals/commands.py": "says that it is none",
+    "envs/goals/records.py": "an executor says whether it is one",
     "envs/goals/task.py": "asks its executor whether it is one, and says so in info and in what it renders",
     "envs/prompt_mutation.py": "is one by its name, for tests; info['simulated'] says so at every step",
 }

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from learnloop.loop.workspace.workspace import Workspace, find_settings
+from learnloop.loop.workspace.settings import find_settings
+from learnloop.loop.workspace.workspace import Workspace
 from learnloop.serve import Operations, ServeOptions, create_app
 from learnloop.serve.http.sockets import listen
 from learnloop.serve.server import Server

@@ -10,7 +10,8 @@ import pytest
 from learnloop.core.clock import now
 from learnloop.core.records import Episode, EpisodeStatus, Span, SpanStatus
 from learnloop.loop.traces.reading import EpisodeFilter, list_episodes
-from learnloop.loop.workspace.workspace import Workspace, find_settings
+from learnloop.loop.workspace.settings import find_settings
+from learnloop.loop.workspace.workspace import Workspace
 from learnloop.store.words import is_waiting
 from tests.serve.conftest import Start, eventually
 

@@ -27,7 +27,8 @@ from learnloop.loop.workspace.idempotent_answers import (
     release_request,
     remove_old_answers,
 )
-from learnloop.loop.workspace.workspace import Workspace, find_settings
+from learnloop.loop.workspace.settings import find_settings
+from learnloop.loop.workspace.workspace import Workspace
 from learnloop.serve import Operations, Problem, answer, call_of, read_json, service_of
 from learnloop.serve.http.ndjson import NDJSON, ndjson_answer
 from learnloop.serve.http.openapi import describe
@@ -317,7 +318,7 @@ def test_without_the_header_the_store_is_not_asked(start: Start, monkeypatch: py
     async def refuse(*arguments: object) -> None:
         raise Problem(503, "the store is not to be asked")
 
-    monkeypatch.setattr(server.app.state.service, "call", refuse)
+    monkeypatch.setattr(server.app.state.service.threads, "call", refuse)
     assert post(server, A, None, "/counting/x").status == 200
     assert post(server, A, "k", "/counting/x").status == 503
     assert made == ["a"]

@@ -14,7 +14,8 @@ from learnloop.compat import COMPATIBLE_GROUPS
 from learnloop.core.errors import UsageError
 from learnloop.core.records import ApiScope, Reward
 from learnloop.loop import Loop
-from learnloop.loop.workspace.workspace import Workspace, find_settings
+from learnloop.loop.workspace.settings import find_settings
+from learnloop.loop.workspace.workspace import Workspace
 from learnloop.serve import Limits, Operations
 from learnloop.serve.app import GROUPS
 from learnloop.serve.http.openapi import describe

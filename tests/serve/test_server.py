@@ -17,14 +17,16 @@ import pytest
 from learnloop.core.clock import now
 from learnloop.core.errors import AuthError, ConflictError, NotFoundError, UsageError
 from learnloop.core.records import Agent
-from learnloop.loop.workspace.workspace import Workspace, find_settings
+from learnloop.loop.workspace.settings import find_settings
+from learnloop.loop.workspace.workspace import Workspace
 from learnloop.serve.http.sockets import listen
 
 PROGRAM = """
 import asyncio, sys
 from learnloop.core.clock import now
 from learnloop.core.records import Agent, ApiScope
-from learnloop.loop.workspace.workspace import Workspace, find_settings
+from learnloop.loop.workspace.settings import find_settings
+from learnloop.loop.workspace.workspace import Workspace
 from starlette.requests import Request
 from learnloop.serve import Operations, ServeOptions, answer, serve, service_of
 

@@ -26,7 +26,7 @@ def upgrade(ctx: click.Context, as_json: bool) -> None:
       learnloop --database postgresql://me@localhost/agents db upgrade
     """
     from learnloop.loop.workspace.maintenance import upgrade as upgrade_database
-    from learnloop.loop.workspace.workspace import find_settings
+    from learnloop.loop.workspace.settings import find_settings
 
     before, after = upgrade_database(find_settings(**ctx.obj))
     if as_json:
@@ -46,7 +46,7 @@ def current(ctx: click.Context, as_json: bool) -> None:
       learnloop db current --json
     """
     from learnloop.loop.workspace.maintenance import revisions
-    from learnloop.loop.workspace.workspace import find_settings
+    from learnloop.loop.workspace.settings import find_settings
 
     found, newest = revisions(find_settings(**ctx.obj))
     if as_json:
@@ -67,7 +67,7 @@ def backup(ctx: click.Context, file: Path, as_json: bool) -> None:
       learnloop db backup learnloop-2026-01-31.tar
     """
     from learnloop.loop.workspace.maintenance import backup as back_up
-    from learnloop.loop.workspace.workspace import find_settings
+    from learnloop.loop.workspace.settings import find_settings
 
     back_up(find_settings(**ctx.obj), file)
     if as_json:
@@ -90,7 +90,7 @@ def restore(ctx: click.Context, file: Path, force: bool, as_json: bool) -> None:
       learnloop --database postgresql://me@localhost/agents db restore laptop.tar
     """
     from learnloop.loop.workspace.maintenance import restore as bring_back
-    from learnloop.loop.workspace.workspace import find_settings
+    from learnloop.loop.workspace.settings import find_settings
 
     settings = find_settings(**ctx.obj)
     bring_back(settings, file, force=force)

@@ -53,7 +53,7 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
       learnloop doctor --json
     """
     from learnloop.loop.workspace.doctor import examine
-    from learnloop.loop.workspace.workspace import find_settings
+    from learnloop.loop.workspace.settings import find_settings
 
     checks = examine(find_settings(**ctx.obj))
     healthy = all(check.ok for check in checks)

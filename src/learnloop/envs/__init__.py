@@ -2,8 +2,9 @@
 
 from learnloop.envs.checks import check_env
 from learnloop.envs.goals.commands import CheckedBy, CommandAction, GoalCommands, HasFiles, shell
+from learnloop.envs.goals.records import Goal, GoalExecutor, Outcome
 from learnloop.envs.goals.simulator import GoalSimulator, WorldAction
-from learnloop.envs.goals.task import Goal, GoalExecutor, GoalRewards, GoalTask, Outcome
+from learnloop.envs.goals.task import GoalRewards, GoalTask
 from learnloop.envs.prompt_mutation import PromptMutationSimulator
 from learnloop.envs.registry import ALIASES, register_envs, resolve_env
 from learnloop.envs.spaces import ActionEdge, EncodedText, from_gymnasium

@@ -12,17 +12,18 @@ if TYPE_CHECKING:
     from learnloop.loop.agent.episode import OpenEpisode
     from learnloop.loop.agent.proving import ProofResult, evaluate, register_proven
     from learnloop.loop.agent.session import Loop, LoopCounters
-    from learnloop.loop.workspace.workspace import Settings, Workspace, find_settings
+    from learnloop.loop.workspace.settings import Settings, find_settings
+    from learnloop.loop.workspace.workspace import Workspace
 
 _HOMES = {
     "Loop": "agent.session",
     "LoopCounters": "agent.session",
     "OpenEpisode": "agent.episode",
     "ProofResult": "agent.proving",
-    "Settings": "workspace.workspace",
+    "Settings": "workspace.settings",
     "Workspace": "workspace.workspace",
     "evaluate": "agent.proving",
-    "find_settings": "workspace.workspace",
+    "find_settings": "workspace.settings",
     "register_proven": "agent.proving",
 }
 

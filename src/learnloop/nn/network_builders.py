@@ -71,7 +71,7 @@ def build_network(name: str, default: MLPConfig, *, seed: int, device: str = "cp
         UsageError: the module does not map such inputs to such outputs, or depends on other rows or on chance.
         MissingExtraError: torch is not installed.
     """
-    named = _named(name)
+    named, builder = _builder(name)
     config = named.NamedConfig(
         module=name,
         input_size=default.input_size,
@@ -79,7 +79,7 @@ def build_network(name: str, default: MLPConfig, *, seed: int, device: str = "cp
         shared=default.shared,
         given=tuple(head.name for head in default.heads),
     )
-    network: Network = named.NamedNetwork.build(config, seed=seed, device=device)
+    network: Network = named.NamedNetwork.build(config, builder, seed=seed, device=device)
     return network
 
 
@@ -91,14 +91,15 @@ def restore_network(config: Mapping[str, Any], state: Mapping[str, np.ndarray[An
         ExtensionError: the builder does not build what it did.
         UsageError, msgspec.ValidationError: the config cannot be read.
     """
-    network: Network = _named(str(config.get("module"))).NamedNetwork.restore(config, state)
+    named, builder = _builder(str(config.get("module")))
+    network: Network = named.NamedNetwork.restore(config, state, builder)
     return network
 
 
-def _named(name: str) -> ModuleType:
-    """Returns the room that needs torch."""
+def _builder(name: str) -> tuple[ModuleType, Any]:
+    """Returns the module that needs torch, and what was added under ``name``."""
     try:
         from learnloop.nn.torch import named_network
     except ImportError as error:
         raise MissingExtraError(f"the network {name!r}", "torch") from error
-    return named_network
+    return named_network, POINTS["network"].get(name, BUILT_IN)

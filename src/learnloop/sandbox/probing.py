@@ -12,9 +12,9 @@ from typing import Any
 
 from learnloop.core.errors import SandboxError
 from learnloop.sandbox.cgroups import groups_of
+from learnloop.sandbox.launching import launch
 from learnloop.sandbox.layout import ENVIRONMENT
 from learnloop.sandbox.records import MIB, Command, Limits, Protection, SandboxReport
-from learnloop.sandbox.sandbox import run_unchecked
 
 MANDATORY = (
     "network",
@@ -118,12 +118,12 @@ def _ask() -> tuple[Mapping[str, Any], dict[str, str]]:
     theirs = os.readlink("/proc/self/ns/net")
     with tempfile.NamedTemporaryFile(prefix="learnloop-probe-") as secret:
         os.chmod(secret.name, 0o644)
-        outcome = run_unchecked(Command(argv=["python", "-I", "-S", "-c", _ASK, secret.name, theirs]), limits)
+        outcome = launch(Command(argv=["python", "-I", "-S", "-c", _ASK, secret.name, theirs]), limits)
     if not outcome.is_success:
         said = (outcome.stderr or outcome.stdout)[-500:].decode(errors="replace")
         raise SandboxError(f"a trial in the sandbox ended by {outcome.ended_by} with {outcome.exit_code}: {said}")
     flood = Command(argv=["python", "-I", "-S", "-c", "import os\nwhile True: os.write(1, bytes(65536))"])
-    cut = run_unchecked(flood, limits)
+    cut = launch(flood, limits)
     trees = groups_of(os.getpid()).trees
     told = {**json.loads(outcome.stdout), "cut": cut.is_output_cut and len(cut.stdout) == limits.output_bytes}
     told["trees"] = sorted(trees.places)

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import math
-import os
 import re
-import signal
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from learnloop.core.errors import SandboxError, UsageError
-from learnloop.sandbox.cgroups import Group, groups_of
-from learnloop.sandbox.interrupts import uninterrupted
+from learnloop.sandbox.launching import launch, launch_pair
 from learnloop.sandbox.layout import PYTHON
-from learnloop.sandbox.records import MIB, Command, Ending, Limits, Outcome, SandboxReport
-from learnloop.sandbox.running import Heard, Running
+from learnloop.sandbox.probing import probe
+from learnloop.sandbox.records import MIB, Command, Limits, Outcome, SandboxReport
 
 MAX_FILES = 200
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -68,8 +62,7 @@ class Sandbox:
             UsageError: the command or a limit has no meaning.
             SandboxError: a mandatory protection cannot be had here; nothing was run.
         """
-        limits = self._prepare([command], limits)
-        return run_unchecked(command, limits)
+        return launch(command, self._prepare([command], limits))
 
     def run_pair(self, first: Command, second: Command, limits: Limits | None = None) -> tuple[Outcome, Outcome]:
         """Runs two commands in two sandboxes that share nothing but two pipes, and returns what came of both.
@@ -82,7 +75,7 @@ class Sandbox:
             UsageError: a command or a limit has no meaning.
             SandboxError: a mandatory protection cannot be had here; nothing was run.
         """
-        return _run_pair(first, second, self._prepare([first, second], limits))
+        return launch_pair(first, second, self._prepare([first, second], limits))
 
     def require(self) -> None:
         """Returns if commands can be run here.
@@ -100,8 +93,6 @@ class Sandbox:
 
     def report(self) -> SandboxReport:
         """Returns which protections are active here; the first call of a process tries them out."""
-        from learnloop.sandbox.probing import probe  # which runs a sandbox
-
         return probe()
 
     def _prepare(self, commands: list[Command], limits: Limits | None) -> Limits:
@@ -110,103 +101,6 @@ class Sandbox:
             _check_command(command, limits)
         self.require()
         return limits
-
-
-def run_unchecked(command: Command, limits: Limits) -> Outcome:
-    """Runs a command in a sandbox whose protections are not known yet: what trying them out needs."""
-    with contextlib.ExitStack() as stack:
-        with uninterrupted():
-            group = _make_group(limits, stack)
-            running = stack.enter_context(contextlib.closing(Running(command, limits, group)))
-        running.begin()
-        return _outcome(running, command, running.listen(command.stdin, group), group, limits)
-
-
-def _run_pair(first: Command, second: Command, limits: Limits) -> tuple[Outcome, Outcome]:
-    with contextlib.ExitStack() as stack:
-        with uninterrupted(), _two_pipes() as links:
-            groups = [_make_group(limits, stack) for _ in range(2)]
-            pair = [
-                stack.enter_context(contextlib.closing(Running(command, limits, group, link)))
-                for command, group, link in zip((first, second), groups, links, strict=True)
-            ]
-        with ThreadPoolExecutor(1, thread_name_prefix="sandbox-partner") as pool:
-            for each in pair:
-                each.begin()
-            listened = pool.submit(pair[1].listen, second.stdin, groups[1])
-            try:
-                heard = pair[0].listen(first.stdin, groups[0])
-            finally:
-                pair[1].kill()
-            outcomes = [_outcome(pair[0], first, heard, groups[0], limits)]
-            outcomes.append(_outcome(pair[1], second, listened.result(), groups[1], limits))
-    return outcomes[0], outcomes[1]
-
-
-@contextlib.contextmanager
-def _two_pipes() -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Gives the reading and the writing end of each partner; they are the sandboxes' alone afterwards."""
-    ends: list[int] = []
-    try:
-        for _ in range(2):
-            for end in os.pipe():
-                ends.append(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10))  # the shell inside uses those below
-                os.close(end)
-        to_first, from_second, to_second, from_first = ends
-        yield (to_first, from_first), (to_second, from_second)
-    finally:
-        for each in ends:
-            os.close(each)
-
-
-def _make_group(limits: Limits, stack: contextlib.ExitStack) -> Group | None:
-    """Returns a group that ``stack`` removes; None where there are none."""
-    groups = groups_of(os.getpid())
-    if groups.trees.reason is not None:
-        return None
-    try:
-        group = groups.make(limits)
-    except OSError as error:
-        raise SandboxError(f"a control group for the sandbox cannot be made: {error}; nothing was run") from error
-    stack.callback(uninterrupted()(group.remove))
-    return group
-
-
-def _outcome(running: Running, command: Command, heard: Heard, group: Group | None, limits: Limits) -> Outcome:
-    code, number = _read_status(heard)
-    used = heard.cpu_seconds if group is None else group.cpu_seconds
-    ended_by = heard.ended_by
-    if ended_by is None:
-        ended_by = Ending.EXITED if number is None else Ending.SIGNALLED
-        is_over = used is not None and used >= limits.cpu_seconds
-        if number == signal.SIGXCPU or (number == signal.SIGKILL and is_over):
-            ended_by = Ending.CPU
-        elif number == signal.SIGKILL and group is not None and group.is_memory_exhausted:
-            ended_by = Ending.MEMORY
-    with uninterrupted():
-        found = running.collect(command.returns)
-    return Outcome(
-        exit_code=code,
-        signal=number,
-        ended_by=ended_by,
-        stdout=heard.stdout,
-        stderr=heard.stderr,
-        is_output_cut=heard.is_output_cut,
-        wall_seconds=heard.wall_seconds,
-        cpu_seconds=used,
-        peak_memory_bytes=None if group is None else group.peak_memory_bytes,
-        files=found.files,
-        left_out=found.left_out,
-    )
-
-
-def _read_status(heard: Heard) -> tuple[int | None, int | None]:
-    """Returns the exit code, or the signal."""
-    if heard.ended_by is not None:
-        return None, int(signal.SIGKILL)
-    if heard.status < 0:
-        return None, -heard.status
-    return (None, heard.status - 128) if 128 < heard.status <= 128 + signal.NSIG else (heard.status, None)
 
 
 def _checked_limits(limits: Limits) -> Limits:

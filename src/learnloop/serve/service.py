@@ -8,11 +8,13 @@ from typing import ParamSpec, TypeVar
 from starlette.requests import Request
 
 from learnloop.core.errors import LearnloopError
+from learnloop.core.records import ApiKey
 from learnloop.loop.workspace.api_keys import list_keys
 from learnloop.loop.workspace.workspace import Workspace
 from learnloop.serve.http.options import ServeOptions
 from learnloop.serve.http.problems import Problem, problem_of
 from learnloop.serve.http.threads import Threads
+from learnloop.serve.kept_answers import StoredAnswers
 from learnloop.serve.key_ring import KeyRing
 
 P = ParamSpec("P")
@@ -32,6 +34,7 @@ class Service:
         self.options = options
         self.keys = KeyRing(lambda: list_keys(workspace), options.key_seconds)
         self.threads = Threads(options.limits.num_threads, options.limits.num_waiting)
+        self.answers = StoredAnswers(workspace, self.threads, self.problem)
         self.is_draining = False
         """The server is about to stop: it is not ready any more."""
         self._parts: dict[type, object] = {}
@@ -43,6 +46,14 @@ class Service:
             Problem: 503, too many calls wait already.
         """
         return await self.threads.call(function, *args, **kwargs)
+
+    def identify(self, authorization: bytes | None) -> ApiKey | None:
+        """Returns the key of an ``Authorization`` header; None where no key exists yet.
+
+        Raises:
+            Problem: 401 where keys exist and this is none of them.
+        """
+        return self.keys.identify(authorization)
 
     def scrubbed(self, text: str) -> str:
         """Returns an error's words without the place of the store, which is none of a client's business."""

@@ -263,7 +263,7 @@ def test_what_is_wrong_is_told_and_changes_nothing(
 
 @pytest.fixture(scope="module")
 def shared_learner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    from learnloop.loop.workspace.workspace import find_settings
+    from learnloop.loop.workspace.settings import find_settings
     from learnloop.serve import ServeOptions
 
     home: Path = tmp_path_factory.mktemp("mutations")

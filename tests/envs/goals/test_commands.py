@@ -12,7 +12,7 @@ import pytest
 from learnloop.core.errors import SandboxError, UsageError
 from learnloop.envs import CheckedBy, GoalCommands, GoalTask, HasFiles, check_env, make_stream, shell
 from learnloop.envs.goals.commands import ACTIONS, FILES, FIRST_WORLD, GOALS
-from learnloop.envs.goals.task import CRASHED, DONE, FAILED, Goal, GoalExecutor
+from learnloop.envs.goals.records import CRASHED, DONE, FAILED, Goal, GoalExecutor
 from learnloop.sandbox import Limits, Protection, SandboxReport
 from learnloop.sandbox.sandbox import Sandbox
 

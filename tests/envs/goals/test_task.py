@@ -15,8 +15,9 @@ from gymnasium.utils.env_checker import check_env as gymnasium_check
 from learnloop.algorithms.building import build_algorithm, configure
 from learnloop.core.errors import UsageError
 from learnloop.envs import check_env, make_stream, register_envs
+from learnloop.envs.goals.records import CRASHED, DONE, FAILED, NOTHING, Goal, GoalExecutor, Outcome
 from learnloop.envs.goals.simulator import ACTIONS, FIRST_FACTS, GOALS, GoalSimulator, WorldAction
-from learnloop.envs.goals.task import CRASHED, DONE, FAILED, NOTHING, Goal, GoalExecutor, GoalRewards, GoalTask, Outcome
+from learnloop.envs.goals.task import GoalRewards, GoalTask
 from learnloop.evaluation.returns import evaluate_returns
 
 register_envs()

@@ -26,7 +26,7 @@ from learnloop.loop.decisions.counterfactual import (
     _read,
     evaluate_decisions,
 )
-from learnloop.loop.workspace.workspace import find_settings
+from learnloop.loop.workspace.settings import find_settings
 from learnloop.registry import Proof
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

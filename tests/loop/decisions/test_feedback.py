@@ -18,7 +18,7 @@ from learnloop.core.records import Agent, Decision, Episode, EpisodeStatus
 from learnloop.decisions import logged_samples
 from learnloop.loop import Workspace
 from learnloop.loop.decisions.feedback import MAX_EDIT_CHARACTERS, Edit, Feedback, kept_share, record_feedback
-from learnloop.loop.workspace.workspace import find_settings
+from learnloop.loop.workspace.settings import find_settings
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -18,7 +18,7 @@ from learnloop.decisions.learning.apprentice import match_rate
 from learnloop.loop import Workspace
 from learnloop.loop.decisions.counterfactual import evaluate_decisions
 from learnloop.loop.decisions.importing import DecisionImport, import_decisions
-from learnloop.loop.workspace.workspace import find_settings
+from learnloop.loop.workspace.settings import find_settings
 
 
 @pytest.fixture

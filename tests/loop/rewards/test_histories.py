@@ -14,7 +14,7 @@ from learnloop.loop import Settings, Workspace
 from learnloop.loop.rewards.histories import StoredHistories, as_of
 from learnloop.loop.rewards.rewarding import RewardProcess
 from learnloop.loop.rewards.scoring import EpisodeChoice, regrade, score_episodes
-from learnloop.loop.rewards.settings import RewardSettings
+from learnloop.loop.workspace.settings import RewardSettings
 from tests.loop.recorded_runs import answered
 
 QA = {"task_type": "qa", "expected": "Paris"}

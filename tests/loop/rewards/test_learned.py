@@ -11,9 +11,10 @@ from learnloop.core.attempts import Attempt
 from learnloop.core.errors import CheckFailedError, CorruptError, NotFoundError, UsageError
 from learnloop.core.records import LabelRequest
 from learnloop.loop import Settings, Workspace
+from learnloop.loop.rewards.engine import make_engine
 from learnloop.loop.rewards.labelling import label, label_queue, show_requests
 from learnloop.loop.rewards.learned import fill_label_queue, learn_reward, newest_learned_reward
-from learnloop.loop.rewards.settings import RewardSettings, make_engine
+from learnloop.loop.workspace.settings import RewardSettings
 from tests.loop.recorded_runs import answered
 from tests.rewards.labelled_texts import labelled_attempts
 

@@ -26,8 +26,8 @@ from learnloop.loop.rewards.scoring import (
     score_episodes,
     try_examples,
 )
-from learnloop.loop.rewards.settings import RewardSettings
 from learnloop.loop.traces.reading import list_episodes
+from learnloop.loop.workspace.settings import RewardSettings
 from learnloop.rewards.scoring.engine import RewardEngine
 from learnloop.rewards.scoring.function import reward_function
 from learnloop.rewards.sharing.ledger import RewardLedger

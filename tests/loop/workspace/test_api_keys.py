@@ -18,7 +18,8 @@ from learnloop.core.errors import NotFoundError, UsageError
 from learnloop.core.records import Agent, ApiKey, ApiScope
 from learnloop.loop.workspace.api_keys import create_key, list_keys, revoke_key, verify_key
 from learnloop.loop.workspace.maintenance import backup, restore
-from learnloop.loop.workspace.workspace import Workspace, find_settings
+from learnloop.loop.workspace.settings import find_settings
+from learnloop.loop.workspace.workspace import Workspace
 from learnloop.store import Store
 
 

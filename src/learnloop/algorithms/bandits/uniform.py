@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from learnloop.algorithms.base.algorithm import Algorithm, Chosen
+from learnloop.algorithms.base.algorithm import Algorithm
+from learnloop.algorithms.base.chosen import Chosen
 from learnloop.algorithms.base.config import AlgorithmConfig
 from learnloop.algorithms.base.states import AlgorithmState
 from learnloop.algorithms.live.episodes import LiveStep

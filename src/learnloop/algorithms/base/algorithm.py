@@ -12,18 +12,19 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import msgspec
 import numpy as np
 
+from learnloop.algorithms.base.chosen import Chosen
 from learnloop.algorithms.base.config import AlgorithmConfig
 from learnloop.algorithms.base.diagnostics import LayerNorms
 from learnloop.algorithms.base.metrics import Metrics
 from learnloop.algorithms.base.states import AlgorithmState
 from learnloop.algorithms.live.episodes import LiveEpisodes, LiveStep
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
-from learnloop.core.arrays import F32, I64
+from learnloop.core.arrays import F32
 from learnloop.core.errors import CorruptError, DivergedError, UsageError
 from learnloop.core.seeding import generator
 from learnloop.core.spaces import Spaces
@@ -35,22 +36,6 @@ from learnloop.nn.optimizers import Optimizer, clip_coefficient, gradient_norm
 
 NORMS_INTERVAL = 16
 """The gradient's norm in each layer is looked at so seldom, in gradient steps: it takes about a tenth of one."""
-
-
-class Chosen(NamedTuple):
-    """Actions for a batch of observations, with what the algorithm wants to know of them when their reward comes."""
-
-    actions: Actions
-    log_probs: F32 | None = None
-    """Of the actions under the policy that chose them, shape ``(batch,)``; None: the algorithm has no use for it."""
-    values: F32 | None = None
-    """Of the observations, as the algorithm judged them then, shape ``(batch,)``."""
-    dropout: I64 | None = None
-    """Which dropout mask each row was seen through, shape ``(batch,)``."""
-    seen: F32 | None = None
-    """The observations as the network saw them, if that is not as they were given."""
-    num_updates: int = 0
-    """Gradient steps before they were chosen: which policy it was."""
 
 
 class Algorithm(ABC):

@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from learnloop.algorithms.base.chosen import Chosen
 from learnloop.core.arrays import F32, Bools
 from learnloop.core.errors import RewardError, UsageError, one_of
-
-if TYPE_CHECKING:
-    from learnloop.algorithms.base.algorithm import Chosen
-
 
 MAX_EPISODES = 100_000
 """So many episodes may run at once; clients that never end theirs would else fill the memory."""

@@ -13,7 +13,8 @@ from typing import Any, ClassVar, Literal, NamedTuple, NoReturn
 
 import numpy as np
 
-from learnloop.algorithms.base.algorithm import Algorithm, Chosen
+from learnloop.algorithms.base.algorithm import Algorithm
+from learnloop.algorithms.base.chosen import Chosen
 from learnloop.algorithms.base.config import AlgorithmConfig, check_count
 from learnloop.algorithms.base.dealing import deal
 from learnloop.algorithms.base.diagnostics import MAX_ROWS, dormant_ratio

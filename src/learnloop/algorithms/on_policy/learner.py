@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.algorithms.bandits.config import check_range
-from learnloop.algorithms.base.algorithm import Algorithm, Chosen
+from learnloop.algorithms.base.algorithm import Algorithm
+from learnloop.algorithms.base.chosen import Chosen
 from learnloop.algorithms.base.config import AlgorithmConfig, check_count
 from learnloop.algorithms.base.dealing import deal, deal_centred
 from learnloop.algorithms.base.diagnostics import dormant_ratio

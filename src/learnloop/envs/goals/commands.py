@@ -14,7 +14,7 @@ import numpy as np
 
 from learnloop.core.arrays import F32, Bools
 from learnloop.core.errors import UsageError
-from learnloop.envs.goals.task import Goal, Outcome
+from learnloop.envs.goals.records import Goal, Outcome
 from learnloop.sandbox import Command, Ending, Limits, Sandbox, fits
 
 _LABEL = "the goal executor"

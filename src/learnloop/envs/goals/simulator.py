@@ -17,7 +17,7 @@ from learnloop.core.arrays import F32, Bools
 from learnloop.core.errors import UsageError, one_of
 from learnloop.core.seeding import generator
 from learnloop.envs.checking import check_number
-from learnloop.envs.goals.task import Goal, Outcome
+from learnloop.envs.goals.records import Goal, Outcome
 
 _LABEL = "the goal simulator"
 SPREAD = 0.2

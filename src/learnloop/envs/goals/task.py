@@ -10,87 +10,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import gymnasium
 import msgspec
 import numpy as np
 
-from learnloop.core.arrays import F32, Bools
+from learnloop.core.arrays import F32
 from learnloop.core.errors import UsageError, one_of
 from learnloop.envs.checking import check_choice, check_number, check_whole, refuse_step
+from learnloop.envs.goals.commands import GoalCommands
+from learnloop.envs.goals.records import CRASHED, DONE, FAILED, NOTHING, Goal, GoalExecutor, Outcome
+from learnloop.envs.goals.simulator import GoalSimulator
 
 _LABEL = "goal-task"
 
 Shown = dict[str, Any]
-
-NOTHING, DONE, FAILED, CRASHED = range(4)
-"""What is shown of the last action: there was none, it did what it does, it failed, it crashed."""
-
-
-@dataclass(frozen=True)
-class Goal:
-    """Something to reach.
-
-    Attributes:
-        name: of the goal, one word or a few.
-        text: what is wanted, as a person would say it.
-        verifier: called by the executor with what it keeps of its world (which is the executor's to say, and for
-            ``GoalSimulator`` the facts that hold); returns whether the goal is reached.
-    """
-
-    name: str
-    text: str
-    verifier: Callable[[Any], bool]
-
-
-class Outcome(NamedTuple):
-    """What came of an action."""
-
-    state: F32
-    """What is to be seen of the world now, shape ``(state_size,)``, each number from -1 to 1."""
-    seconds: float
-    """How long the action took."""
-    succeeded: bool = False
-    """The goal's verifier says that it is reached."""
-    failed: bool = False
-    """The action did not do what it is for, such as a command with an exit code other than 0."""
-    crashed: bool = False
-    """The action broke what it ran in."""
-
-
-@runtime_checkable
-class GoalExecutor(Protocol):
-    """Performs actions in a world of its own. One executor serves one environment.
-
-    Attributes:
-        goals: that can be asked for.
-        actions: their names; action k of the environment is the k-th.
-        state_size: how many numbers of the world are shown.
-        is_simulated: whether nothing real is done.
-    """
-
-    goals: Sequence[Goal]
-    actions: Sequence[str]
-    state_size: int
-    is_simulated: bool
-
-    def start(self, goal: Goal, seed: int) -> F32:
-        """Makes a world for one episode and returns what is to be seen of it; ``seed`` decides all that is random."""
-        ...
-
-    def perform(self, action: int) -> Outcome:
-        """Performs an action and returns what came of it."""
-        ...
-
-    def allowed(self) -> Bools | None:
-        """Returns which actions make sense now, shape ``(len(actions),)``; None: it does not know."""
-        ...
-
-    def close(self) -> None:
-        """Gives back what it holds; again is harmless."""
-        ...
 
 
 class GoalRewards(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -278,9 +213,6 @@ class GoalTask(gymnasium.Env[Shown, int]):
 
 
 def _executor(make_executor: Callable[[], object] | str) -> GoalExecutor:
-    from learnloop.envs.goals.commands import GoalCommands  # which know this module
-    from learnloop.envs.goals.simulator import GoalSimulator
-
     if not callable(make_executor):
         check_choice(_LABEL, "make_executor", make_executor, ("commands", "simulated"))
         make_executor = GoalSimulator if make_executor == "simulated" else GoalCommands

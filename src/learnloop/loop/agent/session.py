@@ -29,7 +29,8 @@ from learnloop.loop.agent.capture import Capture
 from learnloop.loop.agent.episode import OpenEpisode
 from learnloop.loop.agent.policy_sync import Keeper
 from learnloop.loop.agent.proving import ProofResult, prove_from_log
-from learnloop.loop.workspace.workspace import Workspace, find_settings
+from learnloop.loop.workspace.settings import find_settings
+from learnloop.loop.workspace.workspace import Workspace
 from learnloop.nn import ContextSchema, FeatureKind
 from learnloop.traces import Recorder
 

@@ -10,8 +10,9 @@ import msgspec
 from learnloop.core.attempts import Attempt
 from learnloop.core.errors import FormatError, NotFoundError, UsageError
 from learnloop.core.records import Episode, Record, Reward, RewardShare
+from learnloop.loop.rewards.engine import make_engine
 from learnloop.loop.rewards.histories import COSTS
-from learnloop.loop.rewards.settings import RewardSettings, make_engine
+from learnloop.loop.workspace.settings import RewardSettings
 from learnloop.loop.workspace.workspace import Workspace
 from learnloop.rewards.functions.efficiency import costs_of
 from learnloop.rewards.scoring.engine import RewardEngine, Scored

@@ -15,9 +15,9 @@ from learnloop.core.errors import FormatError, MissingExtraError, NotFoundError,
 from learnloop.core.extensions import POINTS
 from learnloop.core.records import TOTAL, Episode, EpisodeStatus, Reward
 from learnloop.loop.rewards.attempts import TaskTruth, Truths, attempt_of
+from learnloop.loop.rewards.engine import make_engine
 from learnloop.loop.rewards.histories import as_of
 from learnloop.loop.rewards.rewarding import RewardProcess
-from learnloop.loop.rewards.settings import make_engine
 from learnloop.loop.traces.reading import own_reward, resolve_episode
 from learnloop.loop.workspace.workspace import Workspace
 from learnloop.rewards.functions.built_in import BUILT_IN

@@ -16,7 +16,8 @@ from learnloop.core.seeding import derive_seed
 from learnloop.evaluation import Comparison
 from learnloop.evaluation.permutation import paired_interval, sign_flip_p_value
 from learnloop.evaluation.returns import evaluate_returns
-from learnloop.loop.workspace.workspace import Workspace, find_settings
+from learnloop.loop.workspace.settings import find_settings
+from learnloop.loop.workspace.workspace import Workspace
 
 NUM_EPISODES = 100
 

@@ -16,7 +16,8 @@ from learnloop.core.records import PolicyVersion, Verdict
 from learnloop.envs import resolve_env
 from learnloop.envs.text_view import TEXT_ENCODER
 from learnloop.evaluation.returns import Returns
-from learnloop.loop.workspace.workspace import Settings, Workspace, find_settings
+from learnloop.loop.workspace.settings import Settings, find_settings
+from learnloop.loop.workspace.workspace import Workspace
 from learnloop.registry import Proof
 from learnloop.traces.datasets.building import DatasetReport, dataset_from_file
 from learnloop.training.options import TrainingOptions, check_source, make_options

@@ -17,7 +17,8 @@ import msgspec
 from learnloop.core.errors import CorruptError, LearnloopError
 from learnloop.core.ids import new_id
 from learnloop.core.records import Event, ModelCheckpoint, PolicyVersion
-from learnloop.loop.workspace.workspace import Settings, Workspace
+from learnloop.loop.workspace.settings import Settings
+from learnloop.loop.workspace.workspace import Workspace
 from learnloop.sandbox import Sandbox
 from learnloop.store import BlobStore, insert_events
 from learnloop.store.failures import from_disk

@@ -12,17 +12,16 @@ import msgspec
 from sqlalchemy import URL
 
 from learnloop.core.errors import NotFoundError, StoreReadOnlyError, UsageError
-from learnloop.loop.workspace.whole_files import whole_file
-from learnloop.loop.workspace.workspace import (
+from learnloop.loop.workspace.settings import (
     HOME_FOLDER,
     SETTINGS_FILE,
     Settings,
-    Workspace,
     find_settings,
     has_secret,
-    make_folder,
     settings_file,
 )
+from learnloop.loop.workspace.whole_files import whole_file
+from learnloop.loop.workspace.workspace import Workspace, make_folder
 from learnloop.store import BlobStore
 from learnloop.store import backup as back_up_store
 from learnloop.store import restore as restore_store

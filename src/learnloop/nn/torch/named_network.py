@@ -12,10 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from learnloop.core.errors import ExtensionError, UsageError, one_of
-from learnloop.core.extensions import POINTS
 from learnloop.core.protocols import TENSOR_TYPES
 from learnloop.nn.mlp.config import Head, check_size
-from learnloop.nn.network_builders import BUILT_IN
 from learnloop.nn.torch.network import TorchNetwork, check_module, trial_inputs
 
 Builder = Callable[[int, int], Any]
@@ -116,26 +114,26 @@ class NamedNetwork(TorchNetwork):
         super().__init__(module, input_size=config.input_size, output_size=size, device=device)
 
     @classmethod
-    def build(cls, config: NamedConfig, *, seed: int = 0, device: str = "cpu") -> Self:
+    def build(cls, config: NamedConfig, build: Builder, *, seed: int = 0, device: str = "cpu") -> Self:
         """Returns a fresh network; ``learnloop.nn.network_builders.build_network`` says what it raises.
 
         It is built three times: what its modules are may depend on ``seed`` alone, and what they compute on their
         tensors alone. Else a policy would not be, where it is loaded, what it was where it was learned.
         """
-        network = cls(_fresh(config, seed), device)
+        network = cls(_fresh(config, build, seed), device)
         state = network.state()
-        _check_again(network.module, _fresh(config, seed), config.module)
-        other = cls(_fresh(config, seed + 1), device)
+        _check_again(network.module, _fresh(config, build, seed), config.module)
+        other = cls(_fresh(config, build, seed + 1), device)
         other._load(state)
         _check_stored(network, other)
         return network
 
     @classmethod
-    def restore(cls, config: Mapping[str, Any], state: State) -> Self:
-        """Returns the network that ``to_config`` and ``state`` describe."""
+    def restore(cls, config: Mapping[str, Any], state: State, build: Builder) -> Self:
+        """Returns the network that ``to_config`` and ``state`` describe; ``build`` has the name in the config."""
         wanted = msgspec.convert(config, NamedConfig)
         try:
-            network = cls(_fresh(wanted, 0))
+            network = cls(_fresh(wanted, build, 0))
         except UsageError as error:
             raise ExtensionError(f"{_changed(wanted.module)}: {error}") from error
         network._load(state)
@@ -186,9 +184,8 @@ class NamedNetwork(TorchNetwork):
         return config
 
 
-def _fresh(config: NamedConfig, seed: int) -> _Towers:
+def _fresh(config: NamedConfig, build: Builder, seed: int) -> _Towers:
     """Returns modules that are built with ``seed``; torch's own numbers go on as they were."""
-    build = POINTS["network"].get(config.module, BUILT_IN)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed the GPUs too
         return _Towers(config, build)

@@ -25,7 +25,7 @@ from learnloop.serve.http.calls import IS_WHOLE, Body, Call, Headers, call_of, s
 from learnloop.serve.http.operations import Operation, Operations
 from learnloop.serve.http.origins import Visitors
 from learnloop.serve.http.problems import PROBLEM_TYPE, FieldError, Problem
-from learnloop.serve.service import Service
+from learnloop.serve.http.site import Site
 
 _log = logging.getLogger("learnloop.serve")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -45,15 +45,15 @@ class Gate:
 
     Args:
         app: what answers the requests that are let through: the router.
-        service: with the keys and the limits.
+        site: whose requests these are.
         groups: all routes.
     """
 
-    def __init__(self, app: ASGIApp, service: Service, groups: Sequence[Operations]) -> None:
+    def __init__(self, app: ASGIApp, site: Site, groups: Sequence[Operations]) -> None:
         self._app = app
-        self._service = service
-        self._limits = service.options.limits
-        self._visitors = Visitors(service.options)
+        self._site = site
+        self._limits = site.options.limits
+        self._visitors = Visitors(site.options)
         self._groups = groups
         operations = [operation for group in groups for operation in group.routes]
         self._direct = {
@@ -86,7 +86,7 @@ class Gate:
         except ClientDisconnect:
             _log.info("%s %s %s: the client went away", call.request_id, scope["method"], _path(scope))
         except asyncio.CancelledError:
-            if not self._service.is_draining:
+            if not self._site.is_draining:
                 raise
             await self._refuse(scope, answer, Problem(503, "the server stopped before this was done", kind="stopping"))
         except Exception as error:  # noqa: BLE001 - becomes the answer, and is logged where it is ours
@@ -114,7 +114,7 @@ class Gate:
                 await answer({"type": "http.response.body"})
                 return
         if method != "GET" or path not in self._open:
-            call.key = self._service.keys.identify(_credentials(call.headers))
+            call.key = self._site.identify(_credentials(call.headers))
         operation = self._direct.get((method, path))
         if operation is None:
             await self._app(scope, receive, answer)
@@ -154,7 +154,7 @@ class Gate:
             return _invalid(error)
         if isinstance(error, HTTPException):
             return self._from_router(scope, error)
-        return self._service.problem(error)
+        return self._site.problem(error)
 
     def _from_router(self, scope: HttpScope, error: HTTPException) -> Problem:
         if error.status_code == 404:

@@ -30,7 +30,7 @@ from learnloop.serve.http.calls import Body, call_of
 from learnloop.serve.http.options import MIB
 from learnloop.serve.http.problems import Problem, ProblemBody
 from learnloop.serve.http.reading import decode_json
-from learnloop.serve.service import service_of
+from learnloop.serve.http.site import site_of
 
 T = TypeVar("T")
 
@@ -150,7 +150,7 @@ class _Worker(Generic[T]):
     """Makes the answer to each item."""
 
     def __init__(self, request: Request, work: Callable[[T], Awaitable[object]], status: int) -> None:
-        self._service = service_of(request)
+        self._site = site_of(request)
         self._path = request.scope["raw_path"].decode("ascii", "backslashreplace")
         self._request_id = call_of(request.scope).request_id
         self._work = work
@@ -168,7 +168,7 @@ class _Worker(Generic[T]):
 
     def failed(self, index: int, error: Exception) -> LineAnswer:
         """Returns what ``error`` is to the client."""
-        problem = self._service.problem(error)
+        problem = self._site.problem(error)
         if problem.status >= 500 and not isinstance(error, Problem):
             trace = None if isinstance(error, LearnloopError) else error
             _log.error("%s %s item %d: %s", self._request_id, self._path, index, error, exc_info=trace)

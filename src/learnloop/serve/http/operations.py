@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
@@ -21,18 +21,16 @@ from starlette.types import Scope as HttpScope
 from learnloop.core.errors import UsageError
 from learnloop.core.records import ApiScope
 from learnloop.serve.http.calls import Call, call_of
+from learnloop.serve.http.idempotency import once
 from learnloop.serve.http.problems import Problem
-from learnloop.serve.idempotency import once
-
-if TYPE_CHECKING:
-    from learnloop.serve.service import Service
 
 JSON = "application/json"
 
 ErrorBody = Callable[[HttpScope, Problem], tuple[bytes, str]]
 """Gives the body of an error and its media type, for clients that want another form than RFC 9457."""
 Endpoint = Callable[..., Awaitable[Response]]
-Lifespan = Callable[["Service"], AbstractAsyncContextManager[None]]
+Lifespan = Callable[[Any], AbstractAsyncContextManager[None]]
+"""Takes what the application shares among its routes."""
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,11 +1,12 @@
 """``Idempotency-Key``: the same request again gets the answer that it got before, and nothing is done twice.
 
 A route declares ``idempotent=True``. Without the header it costs one look-up in the request's headers. With it the
-request is claimed in the store before it runs, and its answer is on the disk before it is sent.
+request is claimed before it runs, and its answer is kept (``KeptAnswers``, the application's) before it is sent.
 
-A server that dies between the effect and the answer leaves its claim: for ``CLAIM_SECONDS`` the same request is a 409,
-then it runs again. So that the effect then happens once all the same, an endpoint gives what it makes the id
-``call_of(request.scope).effect_id`` (the same one each time); the store ignores a record whose id is there already.
+A server that dies between the effect and the answer leaves its claim: the same request is a 409 until the application
+takes the claim for dead, then it runs again. So that the effect then happens once all the same, an endpoint gives what
+it makes the id ``call_of(request.scope).effect_id`` (the same one each time), and makes nothing where that is there
+already.
 
 Source: draft-ietf-httpapi-idempotency-key-header-07, sections 2.2 to 2.7; the answers as Stripe gives them.
 """
@@ -14,17 +15,14 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from typing import NamedTuple, Protocol
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as HttpScope
 
-from learnloop.core.errors import LearnloopError
-from learnloop.core.records import IdempotentAnswer
-from learnloop.loop.workspace.idempotent_answers import RUNNING, Claim, claim_request, keep_answer, release_request
 from learnloop.serve.http.calls import Call, call_of
 from learnloop.serve.http.problems import Problem
-from learnloop.serve.service import Service
 
 _log = logging.getLogger("learnloop.serve")
 
@@ -35,25 +33,59 @@ _PASSING = frozenset({408, 425, 429})
 """Refusals that say nothing of the request: the same one may be tried again."""
 
 
+class Claim(Protocol):
+    """That a run may answer a request."""
+
+    @property
+    def effect_id(self) -> str:
+        """For what the request makes: the same one when the request runs again after its server died."""
+        ...
+
+
+class KeptAnswer(NamedTuple):
+    """What is known of a request that was claimed before."""
+
+    fingerprint: str
+    status: int | None
+    """None: it is still worked on."""
+    media_type: str
+    body: bytes
+
+
+class KeptAnswers(Protocol):
+    """Who works on a request with a key, and what was answered. All raise a ``Problem`` where they cannot say."""
+
+    async def claim(self, answer_id: str, fingerprint: str) -> Claim | KeptAnswer:
+        """Claims a request, or returns what is known of it where it is not to be run."""
+        ...
+
+    async def keep(self, claim: Claim, status: int, media_type: str, body: bytes) -> None:
+        """Puts the answer in the place of its claim; when this returns it outlives the server."""
+        ...
+
+    async def release(self, claim: Claim) -> None:
+        """Gives up a claim, so that the request may be tried again at once."""
+        ...
+
+
 class _Settling:
     """Told of the answer of a run before it is sent."""
 
-    def __init__(self, service: Service, claim: Claim) -> None:
-        self._service = service
+    def __init__(self, answers: KeptAnswers, claim: Claim) -> None:
+        self._answers = answers
         self._claim = claim
 
     async def __call__(self, status: int, media_type: str, body: bytes) -> None:
         """Keeps the answer, or gives up the claim where the request may be tried again.
 
-        What happened has happened: where the store fails, the client is answered all the same, and the claim stays.
+        What happened has happened: where it cannot be kept, the client is answered all the same, and the claim stays.
         """
-        call, workspace = self._service.call, self._service.workspace
         try:
             if status >= 500 or status in _PASSING:
-                await call(release_request, workspace, self._claim)
+                await self._answers.release(self._claim)
             else:
-                await call(keep_answer, workspace, self._claim, status, media_type, body)
-        except (LearnloopError, Problem) as error:
+                await self._answers.keep(self._claim, status, media_type, body)
+        except Problem as error:
             _log.warning("an answer to a request with an Idempotency-Key was not kept: %s", error)
 
 
@@ -67,15 +99,15 @@ def once(inner: ASGIApp) -> ASGIApp:
             await inner(scope, receive, send)
             return
         _check_key(key)
-        service: Service = scope["app"].state.service
+        answers: KeptAnswers = scope["app"].state.service.answers
         body = b"" if call.body is None else await call.body.read()
         fingerprint = fingerprint_of(scope, body)
-        found = await service.call(claim_request, service.workspace, answer_id_of(call, key), fingerprint)
-        if isinstance(found, IdempotentAnswer):
+        found = await answers.claim(answer_id_of(call, key), fingerprint)
+        if isinstance(found, KeptAnswer):
             await _again(found, fingerprint)(scope, receive, send)
             return
         call.effect_id = found.effect_id
-        call.settle = _Settling(service, found)
+        call.settle = _Settling(answers, found)
         await inner(scope, receive, send)
 
     return run
@@ -109,7 +141,7 @@ def _check_key(key: bytes) -> None:
         )
 
 
-def _again(found: IdempotentAnswer, fingerprint: str) -> Response:
+def _again(found: KeptAnswer, fingerprint: str) -> Response:
     """Returns the answer to a request whose key was used before.
 
     Raises:
@@ -121,7 +153,7 @@ def _again(found: IdempotentAnswer, fingerprint: str) -> Response:
             "this Idempotency-Key was used for another request (route, query or body); use a new one for each request",
             kind="idempotency-key-reused",
         )
-    if found.status == RUNNING:
+    if found.status is None:
         raise Problem(
             409,
             "the request with this Idempotency-Key is still worked on; send it again in a moment",

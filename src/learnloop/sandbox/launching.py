@@ -1,0 +1,114 @@
+"""Launches commands in sandboxes, whatever protects there: for ``Sandbox``, which asks first, and for what tries it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from learnloop.core.errors import SandboxError
+from learnloop.sandbox.cgroups import Group, groups_of
+from learnloop.sandbox.interrupts import uninterrupted
+from learnloop.sandbox.records import Command, Ending, Limits, Outcome
+from learnloop.sandbox.running import Heard, Running
+
+
+def launch(command: Command, limits: Limits) -> Outcome:
+    """Runs a command in a sandbox of its own and returns what came of it."""
+    with contextlib.ExitStack() as stack:
+        with uninterrupted():
+            group = _make_group(limits, stack)
+            running = stack.enter_context(contextlib.closing(Running(command, limits, group)))
+        running.begin()
+        return _outcome(running, command, running.listen(command.stdin, group), group, limits)
+
+
+def launch_pair(first: Command, second: Command, limits: Limits) -> tuple[Outcome, Outcome]:
+    """Runs two commands in two sandboxes between which two pipes go; ``Sandbox.run_pair`` says how."""
+    with contextlib.ExitStack() as stack:
+        with uninterrupted(), _two_pipes() as links:
+            groups = [_make_group(limits, stack) for _ in range(2)]
+            pair = [
+                stack.enter_context(contextlib.closing(Running(command, limits, group, link)))
+                for command, group, link in zip((first, second), groups, links, strict=True)
+            ]
+        with ThreadPoolExecutor(1, thread_name_prefix="sandbox-partner") as pool:
+            for each in pair:
+                each.begin()
+            listened = pool.submit(pair[1].listen, second.stdin, groups[1])
+            try:
+                heard = pair[0].listen(first.stdin, groups[0])
+            finally:
+                pair[1].kill()
+            outcomes = [_outcome(pair[0], first, heard, groups[0], limits)]
+            outcomes.append(_outcome(pair[1], second, listened.result(), groups[1], limits))
+    return outcomes[0], outcomes[1]
+
+
+@contextlib.contextmanager
+def _two_pipes() -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """Gives the reading and the writing end of each partner; they are the sandboxes' alone afterwards."""
+    ends: list[int] = []
+    try:
+        for _ in range(2):
+            for end in os.pipe():
+                ends.append(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10))  # the shell inside uses those below
+                os.close(end)
+        to_first, from_second, to_second, from_first = ends
+        yield (to_first, from_first), (to_second, from_second)
+    finally:
+        for each in ends:
+            os.close(each)
+
+
+def _make_group(limits: Limits, stack: contextlib.ExitStack) -> Group | None:
+    """Returns a group that ``stack`` removes; None where there are none."""
+    groups = groups_of(os.getpid())
+    if groups.trees.reason is not None:
+        return None
+    try:
+        group = groups.make(limits)
+    except OSError as error:
+        raise SandboxError(f"a control group for the sandbox cannot be made: {error}; nothing was run") from error
+    stack.callback(uninterrupted()(group.remove))
+    return group
+
+
+def _outcome(running: Running, command: Command, heard: Heard, group: Group | None, limits: Limits) -> Outcome:
+    code, number = _read_status(heard)
+    used = heard.cpu_seconds if group is None else group.cpu_seconds
+    ended_by = heard.ended_by
+    if ended_by is None:
+        ended_by = Ending.EXITED if number is None else Ending.SIGNALLED
+        is_over = used is not None and used >= limits.cpu_seconds
+        if number == signal.SIGXCPU or (number == signal.SIGKILL and is_over):
+            ended_by = Ending.CPU
+        elif number == signal.SIGKILL and group is not None and group.is_memory_exhausted:
+            ended_by = Ending.MEMORY
+    with uninterrupted():
+        found = running.collect(command.returns)
+    return Outcome(
+        exit_code=code,
+        signal=number,
+        ended_by=ended_by,
+        stdout=heard.stdout,
+        stderr=heard.stderr,
+        is_output_cut=heard.is_output_cut,
+        wall_seconds=heard.wall_seconds,
+        cpu_seconds=used,
+        peak_memory_bytes=None if group is None else group.peak_memory_bytes,
+        files=found.files,
+        left_out=found.left_out,
+    )
+
+
+def _read_status(heard: Heard) -> tuple[int | None, int | None]:
+    """Returns the exit code, or the signal."""
+    if heard.ended_by is not None:
+        return None, int(signal.SIGKILL)
+    if heard.status < 0:
+        return None, -heard.status
+    return (None, heard.status - 128) if 128 < heard.status <= 128 + signal.NSIG else (heard.status, None)
