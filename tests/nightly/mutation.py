@@ -1,23 +1,26 @@
 """Seeded bugs: one change of the source each, made in a copy, and the tests that must fail there.
 
-A mutant changes the real code: a text that occurs exactly once in its file becomes another one. Where the code has
-moved on, the mutant no longer applies and says so. It is killed if each of its tests fails; one that cannot be
-imported, or whose tests cannot be found, is no mutant.
+A mutant changes the real code: within one function, one piece of its syntax tree becomes another. How the code is laid
+out, where its file lies and what stands around the function is all one to it; where the function itself has moved on,
+the mutant no longer applies and says so. It is killed if each of its tests fails; one that cannot be imported, or whose
+tests cannot be found, is no mutant.
 """
 
 from __future__ import annotations
 
+import ast
+import functools
 import os
 import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.project import ROOT, SOURCE
+from tests.project import ROOT, SOURCE, module_of, name_of, source_files
 
 TIMEOUT = 120
 """Seconds for one test: a mutant may not end."""
@@ -26,16 +29,19 @@ TESTS_FAILED = 1
 
 _FAILED = re.compile(r"^FAILED (.+?)(?: - .*)?$", re.MULTILINE)
 
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
 
 class Mutant(NamedTuple):
     """A seeded bug."""
 
     name: str
-    file: str
-    """Below ``src/learnloop``."""
+    function: str
+    """The end of its module's name and its own qualified name: ``on_policy.ppo:PPO.update``."""
     old: str
-    """Occurs exactly once."""
+    """An expression or statements that stand in the function exactly once, however they are laid out."""
     new: str
+    """What stands there instead; nothing, where statements are left out."""
     killers: tuple[str, ...]
     """Tests that must fail, by their pytest ids; one without parameters fails if one of its cases does."""
 
@@ -51,19 +57,87 @@ class Outcome(NamedTuple):
     output: str
 
 
-def mutated(mutant: Mutant) -> str:
-    """Returns the text of the mutant's file with the bug.
+def mutated(mutant: Mutant) -> tuple[Path, str]:
+    """Returns the file that has the mutant's function, and its text with the bug.
 
     Raises:
-        LookupError: the old text does not occur exactly once.
+        LookupError: there is not one such function, or the old piece does not stand in it exactly once.
     """
-    text = (SOURCE / mutant.file).read_text(encoding="utf-8")
-    if text.count(mutant.old) != 1:
+    module, _, name = mutant.function.partition(":")
+    paths = [path for each, path in _modules() if each.endswith(f".{module}")]
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in paths]
+    found = [
+        (path, tree, function)
+        for path, tree in zip(paths, trees, strict=True)
+        for each, function in _named(tree)
+        if each == name
+    ]
+    if len(found) != 1:
+        places = ", ".join(map(name_of, paths)) or "no file"
         raise LookupError(
-            f"the mutant {mutant.name!r} does not apply: its text occurs {text.count(mutant.old)} times in "
-            f"{mutant.file}, not once. Seed the same bug in the code of now:\n{mutant.old}"
+            f"the mutant {mutant.name!r} does not apply: {mutant.function!r} is {len(found)} functions, not one, "
+            f"in {places}"
         )
-    return text.replace(mutant.old, mutant.new)
+    [(path, tree, function)] = found
+    num_found = replace(function, mutant.old, mutant.new)
+    if num_found != 1:
+        raise LookupError(
+            f"the mutant {mutant.name!r} does not apply: its piece stands {num_found} times in {mutant.function}, "
+            f"not once. Seed the same bug in the code of now:\n{mutant.old}"
+        )
+    return path, ast.unparse(tree)
+
+
+@functools.cache
+def _modules() -> tuple[tuple[str, Path], ...]:
+    return tuple((f".{module_of(path)}", path) for path in source_files())
+
+
+def _named(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, Function]]:
+    """Yields each function below ``tree`` with its qualified name."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.expr):
+            continue
+        inside = f"{prefix}{node.name}." if isinstance(node, Function | ast.ClassDef) else prefix
+        if isinstance(node, Function):
+            yield inside.rstrip("."), node
+        yield from _named(node, inside)
+
+
+def replace(tree: ast.AST, old: str, new: str) -> int:
+    """Puts the piece ``new`` in the place of ``old``, each time that it stands there, and returns how often it did."""
+    before, after = ast.parse(old).body, ast.parse(new).body
+    if len(before) == len(after) == 1 and isinstance(before[0], ast.Expr) and isinstance(after[0], ast.Expr):
+        swap = _Expressions(before[0].value, after[0].value)
+        swap.visit(tree)
+        return swap.num_found
+    return sum(_replace_statements(body, before, after) for body in _bodies(tree))
+
+
+class _Expressions(ast.NodeTransformer):
+    def __init__(self, old: ast.expr, new: ast.expr) -> None:
+        self.kind, self.text, self.new, self.num_found = type(old), ast.unparse(old), new, 0
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        if isinstance(node, self.kind) and ast.unparse(node) == self.text:
+            self.num_found += 1
+            return self.new
+        return self.generic_visit(node)
+
+
+def _bodies(tree: ast.AST) -> Iterator[list[ast.stmt]]:
+    for node in list(ast.walk(tree)):
+        for _, value in ast.iter_fields(node):
+            if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+                yield value
+
+
+def _replace_statements(body: list[ast.stmt], old: list[ast.stmt], new: list[ast.stmt]) -> int:
+    wanted, lines = [ast.unparse(each) for each in old], [ast.unparse(each) for each in body]
+    starts = [at for at in range(len(lines)) if lines[at : at + len(wanted)] == wanted]
+    for at in reversed(starts):
+        body[at : at + len(wanted)] = new or ([] if len(body) > len(wanted) else [ast.Pass()])
+    return len(starts)
 
 
 def copy_package(folder: Path) -> Path:
@@ -74,10 +148,11 @@ def copy_package(folder: Path) -> Path:
 
 def seed(mutant: Mutant, folder: Path) -> None:
     """Writes the bug into the copy in ``folder``."""
-    target = folder / SOURCE.name / mutant.file
+    path, text = mutated(mutant)
+    target = folder / SOURCE.name / path.relative_to(SOURCE)
     for compiled in (target.parent / "__pycache__").glob(f"{target.stem}.*.pyc"):
         compiled.unlink()  # it is looked at only for the time and the size of its source
-    target.write_text(mutated(mutant), encoding="utf-8")
+    target.write_text(text, encoding="utf-8")
 
 
 def run_tests(tests: Sequence[str], folder: Path) -> Outcome:
