@@ -89,7 +89,7 @@ def test_from_sqlite_to_postgresql_and_back(filled: str, saved: Path, postgres_u
     assert list(other.addresses()) == list(BlobStore(tmp_path / "third").addresses())
     assert other.get(next(other.addresses())) == b"weights"
     for store in stores:  # sequences go on
-        last = store.last_reward_sequence()
+        last = store.last_sequence(Reward)
         newest = store.events()[-1].sequence
         store.write([Reward(reward_id="new", episode_id="e", name="r", value=1.0, created_at=T0)])
         assert [reward.reward_id for _, reward in store.rewards_after(last)] == ["new"]

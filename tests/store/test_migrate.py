@@ -226,7 +226,7 @@ def test_rows_of_older_databases_are_kept(
         (decision,) = store.iterate(Decision)
         assert (decision.context, decision.is_deferred, decision.vector) == ({"x": 1}, False, None)
         new = replace(old, reward_id="r3", author="ada")
-        last = store.last_reward_sequence()
+        last = store.last_sequence(Reward)
         store.write([new, LABEL])
         assert [reward for _, reward in store.rewards_after(last)] == [new]
         assert list(store.iterate(LabelRequest)) == [LABEL]

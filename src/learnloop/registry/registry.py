@@ -19,7 +19,7 @@ from learnloop.registry.folders import VersionFolders
 from learnloop.registry.references import CHAMPION, LATEST, PREVIOUS, check_alias, parse_reference
 from learnloop.registry.retention import removable
 from learnloop.store import Store, insert_records, schema
-from learnloop.store.query import find_record, select_records
+from learnloop.store.queries.records import find_record, select_records
 
 _PAGE = 10_000
 

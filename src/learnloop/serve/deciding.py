@@ -11,7 +11,7 @@ import numpy as np
 
 from learnloop.core.errors import ConflictError, LearnloopError
 from learnloop.core.names import check_name
-from learnloop.core.records import Decision, DecisionMode
+from learnloop.core.records import Decision, DecisionMode, Reward
 from learnloop.decisions.learning.default_rewards import DefaultRewards
 from learnloop.decisions.learning.learner_process import LearnerPlace, LearnerProcess
 from learnloop.decisions.service.service import MAX_SLOTS, Asked, DecisionService, Served, slot_decision_id
@@ -102,7 +102,7 @@ class Deciding:
             return
         policies = self.decisions.policies()
         is_apprentice = any(served.settings.mode is DecisionMode.APPRENTICE for served in policies)
-        if is_apprentice or (policies and self._store.last_reward_sequence() > 0):
+        if is_apprentice or (policies and self._store.last_sequence(Reward) > 0):
             self._learner.start()
 
     def stop(self) -> None:

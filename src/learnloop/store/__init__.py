@@ -1,9 +1,21 @@
 """The database of records, its blob files, its event feed, its migrations and its backups."""
 
+from sqlalchemy import Connection
+
 from learnloop.store.backup import backup, restore
 from learnloop.store.blobs import BlobStore
 from learnloop.store.insert import insert_events, insert_records
 from learnloop.store.store import Store, StoreCounters
 from learnloop.store.writer import Patience
 
-__all__ = ["BlobStore", "Patience", "Store", "StoreCounters", "backup", "insert_events", "insert_records", "restore"]
+__all__ = [
+    "BlobStore",
+    "Connection",
+    "Patience",
+    "Store",
+    "StoreCounters",
+    "backup",
+    "insert_events",
+    "insert_records",
+    "restore",
+]

@@ -7,9 +7,6 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 
-from sqlalchemy import Connection, func, select
-
-from learnloop.store import schema
 from learnloop.store.engine import Place
 from learnloop.store.insert import CHANNEL
 
@@ -61,8 +58,3 @@ class Feed:
                 for _ in connection.notifies(timeout=left, stop_after=1):
                     pass
         return True
-
-
-def last_sequence(connection: Connection) -> int:
-    """Returns the sequence of the last event; 0 where there is none."""
-    return int(connection.execute(select(func.coalesce(func.max(schema.events.c.sequence), 0))).scalar_one())

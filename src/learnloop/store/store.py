@@ -8,31 +8,31 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, TypeVar, TypeVarTuple
 
 import msgspec
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection
 
 from learnloop.core.errors import ConflictError, LearnloopError, NotFoundError, StoreError, UnreachableError
 from learnloop.core.records import Event, Record, Reward
-from learnloop.store import schema
 from learnloop.store.blobs import BlobStore
 from learnloop.store.decision_log import DecisionLog
 from learnloop.store.engine import Connections, Transform, check_file, parse_url
 from learnloop.store.failures import translate
-from learnloop.store.feed import Feed, last_sequence
+from learnloop.store.feed import Feed
 from learnloop.store.insert import insert_records, take_write_lock
-from learnloop.store.mapping import fields_of, record_columns, to_record
+from learnloop.store.mapping import fields_of
 from learnloop.store.migrate import ensure_head
-from learnloop.store.query import Where, count_records, find_record, select_records
+from learnloop.store.queries.records import ANY, Where, count_records, find_record, last_sequence, select_records
+from learnloop.store.queries.rewards import rewards_after
 from learnloop.store.wal_checkpoints import WalCheckpoints
 from learnloop.store.writer import Job, Patience, Target, Writer
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
-
-_ANY: Where = MappingProxyType({})
+P = ParamSpec("P")
+Given = TypeVarTuple("Given")
 
 
 class StoreCounters(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +70,7 @@ class Store:
         self.revision = revision
         self._connections = connections
         self._place = connections.place
-        self._feed = Feed(self._place, lambda: self.read(last_sequence))
+        self._feed = Feed(self._place, lambda: self.last_sequence(Event))
         is_plain_file = self._place.path is not None and not self._place.url.query
         self._decisions = DecisionLog(self._place, connections.transform) if is_plain_file else None
         self._checkpoints = WalCheckpoints(self._place) if is_plain_file else None
@@ -174,27 +174,35 @@ class Store:
         if number:
             raise StoreError(f"{number} of the offered records were refused; the last reason: {reason}") from reason
 
-    def run(self, fn: Callable[[Connection], T], *, timeout_seconds: float = 30.0) -> T:
+    def run(self, fn: Callable[[Connection, *Given], T], *given: *Given, timeout_seconds: float = 30.0) -> T:
         """Runs ``fn`` on the writer's connection, alone in a transaction, and returns its result when it is durable.
 
         No other writer of the store comes between its reads and its writes. Records are written in it with
         ``insert_records``. What ``fn`` raises rolls the transaction back and is raised here.
+
+        Args:
+            fn: what is run, a function of ``store/queries`` for example.
+            given: what it is given after the connection.
+            timeout_seconds: how long to wait for it.
         """
 
         def locked(connection: Connection) -> T:
             take_write_lock(connection)
-            return fn(connection)
+            return fn(connection, *given)
 
         result: T = self._await(self._submit(Job([], locked)), timeout_seconds)
         return result
 
-    def read(self, fn: Callable[[Connection], T]) -> T:
-        """Returns what ``fn`` returns for a connection that sees one snapshot and cannot write."""
+    def read(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Returns what ``fn`` returns for a connection that sees one snapshot and cannot write, and what else is given.
+
+        ``fn`` is a function of ``store/queries`` for example, or one that calls some of them.
+        """
         with self._translated():
             if self._writer.is_abandoned or self._closed:
                 raise ConflictError(self._writer.why_closed)
             with self._connections.reading() as connection:
-                return fn(connection)
+                return fn(connection, *args, **kwargs)
 
     def get(self, kind: type[R], key: str) -> R:
         """Returns the record of ``kind`` with this key.
@@ -211,13 +219,13 @@ class Store:
 
     def find(self, kind: type[R], key: str) -> R | None:
         """Returns the record of ``kind`` with this key, or None."""
-        return self.read(lambda connection: find_record(connection, kind, key))
+        return self.read(find_record, kind, key)
 
     def select(
         self,
         kind: type[R],
         *,
-        where: Where = _ANY,
+        where: Where = ANY,
         after: str | int | None = None,
         limit: int = 50,
         descending: bool = False,
@@ -234,11 +242,12 @@ class Store:
         Raises:
             UsageError: a column is unknown, or the limit out of range.
         """
-        return self.read(lambda connection: select_records(connection, kind, where, after, limit, descending))
+        return self.read(select_records, kind, where, after, limit, descending)
 
-    def iterate(self, kind: type[R], *, where: Where = _ANY, page: int = 1000) -> Iterator[R]:
-        """Yields all records that fit ``where`` in the order of their key, read page by page."""
-        after: str | int | None = None
+    def iterate(
+        self, kind: type[R], *, where: Where = ANY, after: str | int | None = None, page: int = 1000
+    ) -> Iterator[R]:
+        """Yields all records that fit ``where``, or those after a key, in the order of their key, page by page."""
         while True:
             records = self.select(kind, where=where, after=after, limit=page)
             yield from records
@@ -246,9 +255,9 @@ class Store:
                 return
             after = getattr(records[-1], fields_of(kind)[0])
 
-    def count(self, kind: type[Record], *, where: Where = _ANY) -> int:
+    def count(self, kind: type[Record], *, where: Where = ANY) -> int:
         """Returns how many records fit ``where``."""
-        return self.read(lambda connection: count_records(connection, kind, where))
+        return self.read(count_records, kind, where)
 
     def events(self, after: int = 0, limit: int = 200) -> list[Event]:
         """Returns the events after that sequence, oldest first; going on from the last misses none."""
@@ -261,16 +270,11 @@ class Store:
 
     def rewards_after(self, sequence: int, *, limit: int = 1000) -> list[tuple[int, Reward]]:
         """Returns rewards that became durable after that one, each with its sequence, oldest first."""
-        place = schema.rewards.c.sequence
-        query = select(*record_columns(Reward), place).where(place > sequence).order_by(place).limit(limit)
-        return self.read(
-            lambda connection: [(row[-1], to_record(Reward, row[:-1])) for row in connection.execute(query)]
-        )
+        return self.read(rewards_after, sequence, limit)
 
-    def last_reward_sequence(self) -> int:
-        """Returns the sequence of the newest reward; 0 where there is none."""
-        query = select(func.coalesce(func.max(schema.rewards.c.sequence), 0))
-        return self.read(lambda connection: int(connection.execute(query).scalar_one()))
+    def last_sequence(self, kind: type[Record]) -> int:
+        """Returns the sequence of the decision, reward or event that became durable last; 0 where there is none."""
+        return self.read(last_sequence, kind)
 
     def counters(self) -> StoreCounters:
         """Returns what became of the records so far."""

@@ -160,7 +160,7 @@ def test_nothing_is_learned_where_there_is_nothing(store: Store, tmp_path: Path)
 
 def test_training_finds_the_first_action(store: Store) -> None:
     World(store).play(200)
-    log = read_episodes(store, "bot", "move", 10_000, store.last_reward_sequence())
+    log = read_episodes(store, "bot", "move", 10_000, store.last_sequence(Reward))
     assert (len(log.samples), log.num_unknown, log.cut) == (400, 0, set())
     trainer = EpisodeTrainer(NETWORK)
     policy = trainer.train(log.samples, 0)
@@ -174,12 +174,12 @@ def test_training_finds_the_first_action(store: Store) -> None:
 def test_a_training_goes_on_from_weights_and_optimiser(store: Store) -> None:
     world = World(store)
     world.play(100)
-    log = read_episodes(store, "bot", "move", 10_000, store.last_reward_sequence())
+    log = read_episodes(store, "bot", "move", 10_000, store.last_sequence(Reward))
     first = EpisodeTrainer(NETWORK).train(log.samples, 0)
     unchanged = EpisodeTrainer(NETWORK, first.training).train([], 9)
     assert right_share(unchanged) == right_share(first)
     world.play(50, first)
-    newest = read_episodes(store, "bot", "move", 100, store.last_reward_sequence()).samples
+    newest = read_episodes(store, "bot", "move", 100, store.last_sequence(Reward)).samples
     trainer = EpisodeTrainer(NETWORK, first.training)
     second = trainer.train(newest, 9)
     assert trainer.diagnostics["train/num_own_steps"] == 100  # what it chose itself is on-policy, to the last digit
@@ -191,7 +191,7 @@ def test_rewards_of_a_whole_episode_count_once_at_its_end(store: Store) -> None:
     records = world._episode(UniformPolicy(), shuffled=False)[:3]
     whole = reward_of(records[1], 5.0, decision_id=None)
     store.write([*records, whole])
-    log = read_episodes(store, "bot", "move", 10, store.last_reward_sequence())
+    log = read_episodes(store, "bot", "move", 10, store.last_sequence(Reward))
     assert [sample.reward for sample in log.samples] == [0.0, 5.0]
     assert [sample.context.is_last for sample in log.samples if isinstance(sample.context, Situation)] == [False, True]
 
@@ -204,7 +204,7 @@ def test_an_episode_that_has_not_ended_is_truncated_at_its_last_decision(store: 
         episode_id="open", trace_id=new_id(), agent_id="bot", task_id=None, started_at=START, status=status
     )
     store.write([running, *decisions, *(reward_of(each, 1.0) for each in decisions)])
-    log = read_episodes(store, "bot", "move", 10, store.last_reward_sequence())
+    log = read_episodes(store, "bot", "move", 10, store.last_sequence(Reward))
     assert [sample.reward for sample in log.samples] == [1.0, 1.0]
     last = log.samples[-1].context
     assert isinstance(last, Situation)
@@ -219,7 +219,7 @@ def test_an_episode_that_only_decisions_name_ends_with_a_reward_for_its_last_one
     world = World(store)
     steps = [world._decision(name, vector_of(step, 0, 0), UniformPolicy()) for name in ("a", "b") for step in range(2)]
     store.write([*steps, *(reward_of(each, float(number)) for number, each in enumerate(steps[:3]))])
-    log = read_episodes(store, "bot", "move", 10, store.last_reward_sequence())
+    log = read_episodes(store, "bot", "move", 10, store.last_sequence(Reward))
     contexts = [sample.context for sample in log.samples]
     assert [sample.reward for sample in log.samples] == [0.0, 1.0, 2.0]  # the last one of b waits for its own
     assert [each.is_last for each in contexts] == [False, True, True]  # type: ignore[attr-defined]
@@ -236,7 +236,7 @@ def test_a_reward_that_is_missing_is_not_0(store: Store) -> None:
     episode = Episode(episode_id="e", trace_id=new_id(), agent_id="bot", task_id=None, started_at=START, **ends)
     known = [reward_of(each, 1.0) for number, each in enumerate(decisions) if number != 1]
     store.write([episode, *decisions, *known])
-    log = read_episodes(store, "bot", "move", 10, store.last_reward_sequence())
+    log = read_episodes(store, "bot", "move", 10, store.last_sequence(Reward))
     contexts = [sample.context for sample in log.samples]
     assert [each["x"] if "x" in each else each.vector[0] for each in contexts] == [0, 2, 3]  # type: ignore[attr-defined]
     assert [each.is_last for each in contexts] == [True, False, True]  # type: ignore[attr-defined]
@@ -248,7 +248,7 @@ def test_a_reward_that_is_missing_is_not_0(store: Store) -> None:
 def test_rewards_after_the_update_began_are_not_looked_at(store: Store) -> None:
     world = World(store)
     world.play(3)
-    before = store.last_reward_sequence()
+    before = store.last_sequence(Reward)
     world.play(3)
     assert len(read_episodes(store, "bot", "move", 100, before).samples) == 6
 
@@ -256,7 +256,7 @@ def test_rewards_after_the_update_began_are_not_looked_at(store: Store) -> None:
 def test_the_estimate_is_unbiased(store: Store) -> None:
     """Against the exact value: a policy that is right with probability p earns p, on average over episodes."""
     World(store, seed=3).play(3000)
-    samples = read_episodes(store, "bot", "move", 10_000, store.last_reward_sequence()).samples
+    samples = read_episodes(store, "bot", "move", 10_000, store.last_sequence(Reward)).samples
 
     class Known:
         def probabilities(self, context: Any, actions: Any, mask: Any = None) -> np.ndarray:
@@ -303,7 +303,7 @@ def test_what_cannot_be_asked_is_refused() -> None:
 
 def test_a_stored_policy_is_the_same(store: Store) -> None:
     World(store).play(20)
-    log = read_episodes(store, "bot", "move", 100, store.last_reward_sequence())
+    log = read_episodes(store, "bot", "move", 100, store.last_sequence(Reward))
     policy = EpisodeTrainer(NETWORK).train(log.samples, 0)
     artifact = policy.to_artifact()
     again = NamedActionsPolicy.from_artifact(artifact).to_artifact()
@@ -325,11 +325,11 @@ def test_a_decision_of_another_form_does_not_stop_the_learning(store: Store, tmp
         fields = {"actions": ["x", "left", "right"]}
     steps[1] = msgspec.structs.replace(steps[1], **fields)
     store.write([*steps, *(reward_of(each, 1.0) for each in steps)])
-    log = read_episodes(store, "bot", "move", 100, store.last_reward_sequence(), partial(fits_network, NETWORK))
+    log = read_episodes(store, "bot", "move", 100, store.last_sequence(Reward), partial(fits_network, NETWORK))
     assert len([sample for sample in log.samples if sample.unit == "e"]) == 1  # nor the one that led to it
     assert (log.num_unknown, log.cut) == (2, {"e"})
     candidate = EpisodeCandidates(store, Registry(store, tmp_path / "policies")).make(
-        "bot", "move", settings().settings, store.last_reward_sequence()
+        "bot", "move", settings().settings, store.last_sequence(Reward)
     )
     assert candidate.metrics["log/num_left_out"] == 2
     candidate.trainer.train(log.samples, 0)

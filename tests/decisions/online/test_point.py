@@ -419,7 +419,7 @@ def test_checkpoints_of_two_agents_never_share_a_blob(store: Store) -> None:
 def test_a_new_policy_does_not_read_the_rewards_of_others(store: Store) -> None:
     run(open_point(store), store, 30)
     store.flush()
-    assert open_point(store, name="new")._sequence == store.last_reward_sequence() == 30
+    assert open_point(store, name="new")._sequence == store.last_sequence(Reward) == 30
 
 
 def test_rewards_from_many_threads_are_each_learned_once(store: Store) -> None:

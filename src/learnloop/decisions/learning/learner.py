@@ -25,7 +25,7 @@ from learnloop.core.clock import now
 from learnloop.core.errors import CheckFailedError, UsageError
 from learnloop.core.ids import new_id
 from learnloop.core.protocols import Policy, Sample, SavedPolicy, Trainer
-from learnloop.core.records import DecisionMode, LearningUpdate, PolicyVersion, Verdict
+from learnloop.core.records import DecisionMode, LearningUpdate, PolicyVersion, Reward, Verdict
 from learnloop.core.seeding import derive_seed
 from learnloop.decisions.learning.apprentice import ApprenticeCandidates, baselines_since, last_decision_sequence
 from learnloop.decisions.learning.bandit_candidates import BanditCandidates
@@ -114,7 +114,7 @@ class Learner:
         if self.progress(agent_id, policy, chosen).num_new < chosen.learning.min_new_rewards:
             return None
         started, clock = now(), time.perf_counter()
-        rewards, decisions = self._store.last_reward_sequence(), last_decision_sequence(self._store)
+        rewards, decisions = self._store.last_sequence(Reward), last_decision_sequence(self._store)
         update_id = new_id()
         made = self._attempt(agent_id, policy, settings, rewards, update_id)
         metrics = {**made.metrics, DECISION_SEQUENCE: decisions, "seconds/total": time.perf_counter() - clock}

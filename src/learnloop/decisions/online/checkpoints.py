@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
-from sqlalchemy import delete
 
 from learnloop.algorithms import ContextualBandit
 from learnloop.core.clock import now
@@ -19,7 +18,7 @@ from learnloop.core.ids import new_id
 from learnloop.core.protocols import PolicyArtifact
 from learnloop.core.records import Agent, Json, ModelCheckpoint
 from learnloop.store import Store
-from learnloop.store import schema as tables
+from learnloop.store.queries.records import remove_records
 
 KEPT = 2
 """How many checkpoints of a point are kept."""
@@ -98,9 +97,8 @@ class Checkpoints:
         old = [each for each in found[KEPT:] if each.created_at <= limit and each.checkpoint_id != newest]
         if not old or self._store.blobs is None:
             return
-        table = tables.model_checkpoints
-        gone = delete(table).where(table.c.checkpoint_id.in_([each.checkpoint_id for each in old]))
-        self._store.run(lambda connection: connection.execute(gone).rowcount)
+        gone = {"checkpoint_id": [each.checkpoint_id for each in old]}
+        self._store.run(remove_records, ModelCheckpoint, gone)
         left = {each.checkpoint_path for each in found} - {each.checkpoint_path for each in old}
         for address in {each.checkpoint_path for each in old} - left:
             self._store.blobs.remove(address)

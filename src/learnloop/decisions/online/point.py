@@ -206,7 +206,7 @@ class DecisionPoint:
             return bandit
         mine = {"agent_id": self.agent_id, "policy": self.name}
         if not self._store.select(Decision, where=mine, limit=1):
-            self._sequence = self._store.last_reward_sequence()  # no reward so far can be for this policy
+            self._sequence = self._store.last_sequence(Reward)  # no reward so far can be for this policy
         return ContextualBandit(config, schema=self.declared)
 
     def _declared_features(self) -> Json | None:

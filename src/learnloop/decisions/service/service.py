@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from sqlalchemy import Connection, func, select
 
 from learnloop.algorithms import draw
 from learnloop.algorithms.bandits.actions import allowed_actions, check_actions
@@ -32,8 +31,8 @@ from learnloop.decisions.service.champions import champion_of
 from learnloop.decisions.service.settings import MAX_ACTIONS, DecisionSettings, VersionedSettings
 from learnloop.decisions.service.settings_store import current
 from learnloop.registry import Registry
-from learnloop.store import Store, schema
-from learnloop.store.mapping import record_columns, to_record
+from learnloop.store import Store
+from learnloop.store.queries.policies import policies_with_settings
 
 MAX_POLICIES = 1_000
 """So many policies are kept in memory; those that were read longest ago make room, and are read again when asked."""
@@ -279,7 +278,7 @@ class DecisionService:
         self._reading = threading.RLock()
         self._changed: set[str] = set()  # what could not be read again yet
         self._served: OrderedDict[tuple[str, str], Served] = OrderedDict()
-        self._event_sequence = self._last_event()
+        self._event_sequence = self._store.last_sequence(Event)
 
     def find(self, agent_id: str, policy: str) -> Served | None:
         """Returns the policy as it is in memory; None where it has to be read first (``load``)."""
@@ -309,9 +308,7 @@ class DecisionService:
         Raises:
             LearnloopError: the store cannot be asked; a policy alone that cannot be read is left to its first request.
         """
-        table = schema.policy_settings.c
-        query = select(table.agent_id, table.policy).distinct().limit(MAX_POLICIES)
-        for agent_id, policy in self._store.read(lambda connection: connection.execute(query).all()):
+        for agent_id, policy in self._store.read(policies_with_settings, MAX_POLICIES):
             if self.find(agent_id, policy) is not None:
                 continue
             try:
@@ -333,8 +330,8 @@ class DecisionService:
             LearnloopError: the store cannot be asked.
         """
         with self._reading:
-            newest, changes = self._changes()
-            for event in changes:
+            newest = self._store.last_sequence(Event)
+            for event in self._store.iterate(Event, where={"kind": _CHANGES}, after=self._event_sequence):
                 policy = event.payload["policy"]
                 is_alias = event.kind == "alias.moved"
                 self._changed.add(policy if is_alias else f"{event.payload['agent_id']}.{policy}")
@@ -359,22 +356,6 @@ class DecisionService:
             return Served(agent_id, policy, *settings, None, "uniform", None, reader)
         known = (version.policy_version_id, version.algorithm)
         return Served(agent_id, policy, *settings, *known, model, _scoring(model))
-
-    def _changes(self) -> tuple[int, list[Event]]:
-        """Returns the newest sequence of the event feed, and the changes up to it that were not looked at."""
-        table = schema.events.c
-        query = select(*record_columns(Event)).where(table.sequence > self._event_sequence, table.kind.in_(_CHANGES))
-        newest = select(func.coalesce(func.max(table.sequence), 0))
-
-        def read(connection: Connection) -> tuple[int, list[Event]]:
-            changes = [to_record(Event, row) for row in connection.execute(query.order_by(table.sequence))]
-            return int(connection.execute(newest).scalar_one()), changes
-
-        return self._store.read(read)
-
-    def _last_event(self) -> int:
-        query = select(func.coalesce(func.max(schema.events.c.sequence), 0))
-        return self._store.read(lambda connection: int(connection.execute(query).scalar_one()))
 
 
 def slot_decision_id(request_id: str, number: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-from sqlalchemy import Connection, Select, select
 
 from learnloop.core.clock import now
 from learnloop.core.errors import ConflictError, CorruptError, UsageError
@@ -11,8 +10,8 @@ from learnloop.core.ids import new_id
 from learnloop.core.names import check_name
 from learnloop.core.records import Agent, PolicySettings
 from learnloop.decisions.service.settings import DecisionSettings, VersionedSettings, read_settings
-from learnloop.store import Store, insert_records, schema
-from learnloop.store.mapping import record_columns, to_record
+from learnloop.store import Connection, Store, insert_records
+from learnloop.store.queries.policies import settings_versions
 
 
 def current(store: Store, agent_id: str, policy: str) -> VersionedSettings:
@@ -21,7 +20,7 @@ def current(store: Store, agent_id: str, policy: str) -> VersionedSettings:
     Raises:
         CorruptError: what is stored are no settings.
     """
-    newest = store.read(lambda connection: _newest(connection, agent_id, policy))
+    newest = store.read(_newest, agent_id, policy)
     if newest is None:
         return VersionedSettings(0, DecisionSettings())
     try:
@@ -42,10 +41,7 @@ def history(
         limit: the most to return; None: all.
         before: only versions with a lower number.
     """
-    query = _versions(agent_id, policy).limit(limit)
-    if before is not None:
-        query = query.where(schema.policy_settings.c.version < before)
-    return store.read(lambda connection: [to_record(PolicySettings, row) for row in connection.execute(query)])
+    return store.read(settings_versions, agent_id, policy, before=before, limit=limit)
 
 
 def put(
@@ -97,12 +93,5 @@ def put(
     return VersionedSettings(store.run(write), settings)
 
 
-def _versions(agent_id: str, policy: str) -> Select[tuple[object, ...]]:
-    table = schema.policy_settings.c
-    mine = (table.agent_id == agent_id, table.policy == policy)
-    return select(*record_columns(PolicySettings)).where(*mine).order_by(table.version.desc())
-
-
 def _newest(connection: Connection, agent_id: str, policy: str) -> PolicySettings | None:
-    row = connection.execute(_versions(agent_id, policy).limit(1)).first()
-    return None if row is None else to_record(PolicySettings, row)
+    return next(iter(settings_versions(connection, agent_id, policy, limit=1)), None)

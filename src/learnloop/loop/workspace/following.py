@@ -9,7 +9,6 @@ import msgspec
 
 from learnloop.core.records import Decision, Episode, Event
 from learnloop.loop.workspace.workspace import Workspace
-from learnloop.store.feed import last_sequence
 
 KINDS = frozenset({"episode.started", "episode.ended", "episode.reopened", "episode.removed", "reward.recorded"})
 _WAIT_SECONDS = 1.0
@@ -42,7 +41,7 @@ def follow(workspace: Workspace, *, agent: str | None = None, last: int = 0) -> 
         last: how many of the events before now to begin with; of these, those of other kinds are not given.
     """
     store = workspace.store
-    after = max(0, store.read(last_sequence) - last)
+    after = max(0, store.last_sequence(Event) - last)
     while True:
         events = store.events(after, _PAGE)
         for event in events:

@@ -18,7 +18,7 @@ from learnloop.core.records import IdempotentAnswer
 from learnloop.loop.workspace.workspace import Workspace
 from learnloop.store import schema
 from learnloop.store.insert import insert_records
-from learnloop.store.query import find_record
+from learnloop.store.queries.records import find_record
 
 RUNNING = 0
 """The status of a claim."""

@@ -21,7 +21,7 @@ from learnloop.core.records import LABEL_TRANSITIONS, Episode, LabelRequest, Lab
 from learnloop.store import Store, schema
 from learnloop.store.insert import insert_records
 from learnloop.store.mapping import record_columns, to_record
-from learnloop.store.query import find_record
+from learnloop.store.queries.records import find_record
 
 SOURCE = "label"
 """The source of rewards that people gave, and the name that they have where no other is given."""

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from learnloop.core.errors import LearnloopError
-from learnloop.core.records import ApiScope
+from learnloop.core.records import ApiScope, Reward
 from learnloop.core.version import __version__
 from learnloop.loop.workspace.workspace import Workspace
 from learnloop.serve.http.answers import answer
@@ -78,5 +78,5 @@ async def get_openapi(request: Request) -> Response:
 
 def _probe(workspace: Workspace) -> None:
     """Reads, and has the writer confirm an empty write."""
-    workspace.store.last_reward_sequence()
+    workspace.store.last_sequence(Reward)
     workspace.store.write([], timeout_seconds=5.0)

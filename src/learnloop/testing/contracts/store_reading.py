@@ -126,13 +126,13 @@ class StoreReadingContract(Contract):
     def test_rewards_in_the_order_of_their_commit(self) -> None:
         """Rewards come in the order in which they became durable, each once."""
         with self.open_store() as store:
-            same(store.last_reward_sequence(), 0, "without a reward the last number is 0", UNLEARNED)
+            same(store.last_sequence(Reward), 0, "without a reward the last number is 0", UNLEARNED)
             store.write([reward("z"), reward("y")])
             store.write([reward("a"), reward("z", value=9.0)])
             found = store.rewards_after(0)
             same([one.reward_id for _, one in found], ["z", "y", "a"], "rewards come in their order", UNLEARNED)
             first, second, third = (number for number, _ in found)
-            is_upwards = 0 < first < second < third == store.last_reward_sequence()
+            is_upwards = 0 < first < second < third == store.last_sequence(Reward)
             expect(is_upwards, "their numbers go upwards to the last", [first, second, third], UNLEARNED)
             same(store.rewards_after(second), [(third, reward("a"))], "rewards go on after a number", UNLEARNED)
             same(store.rewards_after(0, limit=1), [(first, reward("z"))], "rewards have a limit", UNLEARNED)
