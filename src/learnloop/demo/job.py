@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from sqlalchemy import func, select
 
 from learnloop.algorithms import BanditTrainer
 from learnloop.core.errors import NotFoundError
@@ -24,7 +23,7 @@ from learnloop.demo.files import FoundFile, find_files, stream
 from learnloop.demo.packing import CODECS, Packing, context_of, pack
 from learnloop.evaluation import FixedPolicy, OutcomeTable, Verification, VerificationOptions, verify_learning
 from learnloop.loop import Loop, register_proven
-from learnloop.store.schema import decisions
+from learnloop.store.queries.decisions import num_policies
 
 NUM_TRAINING = 1_000
 NUM_HELD_OUT = 300
@@ -100,7 +99,7 @@ def run_job(
     advance = advance or (lambda done: None)
     catalogue = find_files(folder)
     files = stream(catalogue, seed)
-    policy = f"codec-run-{_num_runs(loop) + 1}"
+    policy = f"codec-run-{loop.workspace.store.read(num_policies, loop.agent_id) + 1}"
     loop.policy(policy)
     training_rewards = _train(loop, policy, files, derive_seed(seed, "shuffle") if shuffle_rewards else None, advance)
     loop.flush()
@@ -123,13 +122,6 @@ def run_job(
         num_files=catalogue.counts(),
         seconds=time.perf_counter() - started,
     )
-
-
-def _num_runs(loop: Loop) -> int:
-    """Returns how many runs there were in this store."""
-    column = decisions.c.policy
-    query = select(func.count(column.distinct())).where(decisions.c.agent_id == loop.agent_id)
-    return int(loop.workspace.store.read(lambda connection: connection.execute(query).scalar_one()))
 
 
 def _train(loop: Loop, policy: str, files: Files, shuffle_seed: int | None, advance: Advance) -> list[float]:

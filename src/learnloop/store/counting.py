@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection
 
 from learnloop.core.records import Record
 from learnloop.store.insert import insert_records
-from learnloop.store.mapping import fields_of, key_column
+from learnloop.store.mapping import fields_of
+from learnloop.store.queries.records import count_records
 from learnloop.store.store import Store
 
 Place = Callable[[Connection, Sequence[Record]], Sequence[Record]]
@@ -31,11 +32,7 @@ def write_new(store: Store, batch: Sequence[Record], place: Place | None = None)
         keys.setdefault(type(record), set()).add(getattr(record, fields_of(type(record))[0]))
 
     def write(connection: Connection) -> int:
-        present = 0
-        for kind, wanted in keys.items():
-            column = key_column(kind)
-            query = select(func.count()).select_from(column.table).where(column.in_(wanted))
-            present += connection.execute(query).scalar_one()
+        present = sum(count_records(connection, kind, {fields_of(kind)[0]: wanted}) for kind, wanted in keys.items())
         insert_records(connection, batch if place is None else place(connection, batch))
         return sum(map(len, keys.values())) - present
 

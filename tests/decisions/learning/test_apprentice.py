@@ -12,9 +12,7 @@ from learnloop.core.records import Agent, Decision, DecisionMode
 from learnloop.decisions.learning.apprentice import (
     FrequentPolicy,
     MatchedDecisions,
-    baselines_since,
     imitation_samples,
-    last_decision_sequence,
     match_rate,
 )
 from learnloop.decisions.log import Logged
@@ -52,14 +50,6 @@ def test_the_match_rate_is_that_of_the_log(store: Store) -> None:
     for wrong in ({"newest": 0}, {"level": 1.0}):
         with pytest.raises(UsageError):
             match_rate(store, "bot", "p", **wrong)  # type: ignore[arg-type]
-
-
-def test_news_of_an_apprentice_are_decisions(store: Store) -> None:
-    write(store, 7, "left")
-    write(store, 2, None)
-    assert baselines_since(store, "bot", "p", 0, 100) == 7
-    assert baselines_since(store, "bot", "p", 0, 3) == 3
-    assert baselines_since(store, "bot", "p", last_decision_sequence(store), 100) == 0
 
 
 def test_full_information() -> None:

@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from learnloop.core.clock import now
-from learnloop.core.records import Decision, DecisionMode, LearningUpdate, PolicySettings, PolicyVersion, Reward
-from learnloop.decisions.learning.learner_process import NICENESS, LearnerPlace, LearnerProcess, _imitated, _rewarded
+from learnloop.core.records import Decision, LearningUpdate, PolicySettings, PolicyVersion, Reward
+from learnloop.decisions.learning.learner_process import NICENESS, LearnerPlace, LearnerProcess
 from learnloop.decisions.service.settings import DecisionSettings
 from learnloop.registry import Registry
 from learnloop.store import Store
@@ -204,22 +204,6 @@ def test_damaged_settings_of_one_policy_do_not_hold_up_the_others(
     opened.write([other, reward, settings])
     learner.start()
     wait_until(lambda: users.value() == 1.0)
-
-
-def test_news_are_found_on_each_back_end(store: Store, tmp_path: Path) -> None:
-    users = Population(store, Registry(store, tmp_path / "policies"), DecisionSettings(), 0)
-    assert store.read(lambda connection: _rewarded(connection, 0)) == (set(), None)
-    users.live(5)
-    assert store.read(lambda connection: _rewarded(connection, 0)) == ({("bot", "p")}, 5)
-    assert store.read(lambda connection: _rewarded(connection, 5)) == (set(), None)
-    assert store.read(lambda connection: _imitated(connection, 0)) == (set(), 5)
-    decision = store.select(Decision, limit=1)[0]
-    other = msgspec.structs.replace(decision, decision_id="x", policy="a", mode=DecisionMode.APPRENTICE)
-    store.write([other, msgspec.structs.replace(other, decision_id="y", policy="b", mode=None, episode_id="e")])
-    assert store.read(lambda connection: _imitated(connection, 5)) == ({("bot", "a")}, 7)
-    of_episode = Reward(reward_id="x", episode_id="e", name="r", value=1.0, created_at=now())
-    store.write([of_episode, msgspec.structs.replace(of_episode, reward_id="y", decision_id="x", episode_id=None)])
-    assert store.read(lambda connection: _rewarded(connection, 5)) == ({("bot", "a")}, 7)
 
 
 def test_it_is_tried_again_where_it_could_not_be_started(

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from sqlalchemy import and_, case, func, select
 
 from learnloop.algorithms.hashed.trainer import JointTrainer
 from learnloop.core.arrays import F64
@@ -22,7 +21,8 @@ from learnloop.evaluation import Interval, UniformPolicy
 from learnloop.evaluation.policies import Choice, distributions
 from learnloop.evaluation.rates import wilson_interval
 from learnloop.evaluation.splitting import is_held_out
-from learnloop.store import Store, schema
+from learnloop.store import Store
+from learnloop.store.queries.decisions import num_matched
 
 
 class MatchRate(Record, frozen=True, kw_only=True):
@@ -54,23 +54,12 @@ def match_rate(
     """
     if newest is not None and newest < 1:
         raise UsageError(f"newest is {newest}; give a number of decisions of at least 1, or nothing for all")
-    table = schema.decisions.c
-    query = select(case((table.policy_action == table.baseline_action, 1), else_=0).label("matched")).where(
-        table.agent_id == agent_id,
-        table.policy == policy,
-        table.policy_action.is_not(None),
-        table.baseline_action.is_not(None),
-    )
-    if newest is not None:
-        query = query.order_by(table.sequence.desc()).limit(newest)
-    found = query.subquery()
-    counts = select(func.count(), func.coalesce(func.sum(found.c.matched), 0)).select_from(found)
-    number, matched = store.read(lambda connection: connection.execute(counts).one())
+    number, matched = store.read(num_matched, agent_id, policy, newest)
     return MatchRate(
-        num_decisions=int(number),
-        num_matched=int(matched),
-        share=int(matched) / int(number) if number else None,
-        interval=wilson_interval(int(matched), int(number), level) if number else None,
+        num_decisions=number,
+        num_matched=matched,
+        share=matched / number if number else None,
+        interval=wilson_interval(matched, number, level) if number else None,
     )
 
 
@@ -160,29 +149,3 @@ def imitation_samples(decisions: Collection[Logged]) -> list[Sample]:
             if is_allowed:
                 samples.append(plain._replace(action=action, reward=float(action == decision.baseline_action)))
     return samples
-
-
-def baselines_since(store: Store, agent_id: str, policy: str, sequence: int, limit: int) -> int:
-    """Returns how many decisions in apprentice mode came after this one of the log, at the most ``limit``."""
-    table = schema.decisions.c
-    found = (
-        select(table.decision_id)
-        .where(
-            and_(
-                table.sequence > sequence,
-                table.agent_id == agent_id,
-                table.policy == policy,
-                table.mode == DecisionMode.APPRENTICE.value,
-                table.baseline_action.is_not(None),
-            )
-        )
-        .limit(limit)
-        .subquery()
-    )
-    return int(store.read(lambda connection: connection.execute(select(func.count()).select_from(found)).scalar_one()))
-
-
-def last_decision_sequence(store: Store) -> int:
-    """Returns the sequence of the newest decision of the log; 0 where there is none."""
-    query = select(func.coalesce(func.max(schema.decisions.c.sequence), 0))
-    return store.read(lambda connection: int(connection.execute(query).scalar_one()))

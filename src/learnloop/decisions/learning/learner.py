@@ -25,9 +25,9 @@ from learnloop.core.clock import now
 from learnloop.core.errors import CheckFailedError, UsageError
 from learnloop.core.ids import new_id
 from learnloop.core.protocols import Policy, Sample, SavedPolicy, Trainer
-from learnloop.core.records import DecisionMode, LearningUpdate, PolicyVersion, Reward, Verdict
+from learnloop.core.records import Decision, DecisionMode, LearningUpdate, PolicyVersion, Reward, Verdict
 from learnloop.core.seeding import derive_seed
-from learnloop.decisions.learning.apprentice import ApprenticeCandidates, baselines_since, last_decision_sequence
+from learnloop.decisions.learning.apprentice import ApprenticeCandidates
 from learnloop.decisions.learning.bandit_candidates import BanditCandidates
 from learnloop.decisions.learning.candidates import CandidateMaker
 from learnloop.decisions.learning.episode_learning import EpisodeCandidates
@@ -39,6 +39,7 @@ from learnloop.evaluation.trainings import RANDOM, TRAINED
 from learnloop.registry import Proof, Registry
 from learnloop.registry.references import CHAMPION
 from learnloop.store import Store
+from learnloop.store.queries.news import num_imitated_since
 
 ACTOR = "learner"
 """Who moves the alias."""
@@ -96,7 +97,7 @@ class Learner:
         limit = settings.learning.min_new_rewards
         if settings.mode is DecisionMode.APPRENTICE:
             since = 0 if last is None else int(last.metrics.get(DECISION_SEQUENCE, 0))
-            return Progress(last, baselines_since(self._store, agent_id, policy, since, limit))
+            return Progress(last, self._store.read(num_imitated_since, agent_id, policy, since, limit))
         since = 0 if last is None else last.reward_sequence
         return Progress(last, rewarded_since(self._store, agent_id, policy, since, limit))
 
@@ -114,7 +115,7 @@ class Learner:
         if self.progress(agent_id, policy, chosen).num_new < chosen.learning.min_new_rewards:
             return None
         started, clock = now(), time.perf_counter()
-        rewards, decisions = self._store.last_sequence(Reward), last_decision_sequence(self._store)
+        rewards, decisions = self._store.last_sequence(Reward), self._store.last_sequence(Decision)
         update_id = new_id()
         made = self._attempt(agent_id, policy, settings, rewards, update_id)
         metrics = {**made.metrics, DECISION_SEQUENCE: decisions, "seconds/total": time.perf_counter() - clock}

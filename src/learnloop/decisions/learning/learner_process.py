@@ -17,14 +17,13 @@ import threading
 import time
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-from sqlalchemy import select
 
 from learnloop.core.errors import CorruptError, LearnloopError, NotFoundError
-from learnloop.core.records import DecisionMode
-from learnloop.store import Store, schema
+from learnloop.store import Store
+from learnloop.store.queries.news import policies_imitating, policies_rewarded
 
 NICENESS: Final = 10
 MAX_WAIT_SECONDS: Final = 60.0
@@ -37,8 +36,6 @@ _PAGE = 10_000
 _PROGRAM = "from learnloop.decisions.learning.learner_process import main; main()"
 
 _log = logging.getLogger(__name__)
-
-Policies = set[tuple[str, str]]
 
 
 class LearnerPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +126,7 @@ class _Watch:
         self._place = place
         self._learner = Learner(store, Registry(store, Path(place.versions)))
         self._rewards = self._decisions = 0
-        self._waiting: Policies = set()
+        self._waiting: set[tuple[str, str]] = set()
 
     def run(self, stop: threading.Event) -> None:
         from learnloop.decisions.service.settings_store import current
@@ -155,48 +152,17 @@ class _Watch:
     def _look(self, stop: threading.Event) -> None:
         """Notes the policies of the service that the log has news of, page by page."""
         while not stop.is_set():
-            found, last = self._store.read(lambda connection: _rewarded(connection, self._rewards))
+            found, last = self._store.read(policies_rewarded, self._rewards, _PAGE)
             self._waiting |= found
             if last is None:
                 break
             self._rewards = last
         while not stop.is_set():
-            found, last = self._store.read(lambda connection: _imitated(connection, self._decisions))
+            found, last = self._store.read(policies_imitating, self._decisions, _PAGE)
             self._waiting |= found
             if last is None:
                 break
             self._decisions = last
-
-
-def _rewarded(connection: Any, after: int) -> tuple[Policies, int | None]:
-    """Returns whose decisions a page of rewards is for, and the last sequence of the page; None: there is none."""
-    rewards, decisions = schema.rewards.c, schema.decisions.c
-    page = select(rewards.sequence).where(rewards.sequence > after).order_by(rewards.sequence).limit(_PAGE).subquery()
-    last = connection.execute(select(page.c.sequence).order_by(page.c.sequence.desc()).limit(1)).scalar_one_or_none()
-    if last is None:
-        return set(), None
-    within = (rewards.sequence > after, rewards.sequence <= last, decisions.mode.is_not(None))
-    found: Policies = set()
-    for how in (
-        (decisions.decision_id == rewards.decision_id,),
-        (decisions.episode_id == rewards.episode_id, rewards.decision_id.is_(None)),
-    ):
-        query = select(decisions.agent_id, decisions.policy).where(*within, *how).distinct()
-        found |= {(row[0], row[1]) for row in connection.execute(query)}
-    return found, int(last)
-
-
-def _imitated(connection: Any, after: int) -> tuple[Policies, int | None]:
-    """As ``_rewarded``, for decisions in apprentice mode."""
-    table = schema.decisions.c
-    page = select(table.sequence).where(table.sequence > after).order_by(table.sequence).limit(_PAGE).subquery()
-    last = connection.execute(select(page.c.sequence).order_by(page.c.sequence.desc()).limit(1)).scalar_one_or_none()
-    if last is None:
-        return set(), None
-    query = select(table.agent_id, table.policy).where(
-        table.sequence > after, table.sequence <= last, table.mode == DecisionMode.APPRENTICE.value
-    )
-    return {(row[0], row[1]) for row in connection.execute(query.distinct())}, int(last)
 
 
 def _tell(news: LearnerNews) -> None:

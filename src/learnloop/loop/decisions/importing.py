@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sqlalchemy import Connection, select
-
 from learnloop.core.clock import now
 from learnloop.core.errors import FormatError, LearnloopError
 from learnloop.core.names import check_name
@@ -21,8 +19,8 @@ from learnloop.decisions.importing import (
 from learnloop.decisions.importing.choices import DROPPED, REWARD, reward_of
 from learnloop.decisions.importing.reading import modified_at
 from learnloop.loop.workspace.workspace import Workspace
-from learnloop.store import schema
 from learnloop.store.counting import write_new
+from learnloop.store.queries.decisions import decisions_of_requests
 from learnloop.traces.importing.files import Progress
 from learnloop.traces.importing.report import LineFault
 
@@ -195,7 +193,7 @@ class _Writing:
         if not late:
             return
         self._num_observations += len(late)
-        ids = self._decisions_of({each.event_id for each in late})
+        ids = self._store.read(decisions_of_requests, self._agent, self._policy, {each.event_id for each in late})
         batch: list[Record] = []
         for each in late:
             found = ids.get(each.event_id, [])
@@ -214,18 +212,3 @@ class _Writing:
             else:
                 known_by = (repr(late.value), "" if late.moment is None else late.moment.isoformat())
                 yield reward_of(decision_id, REWARD, late.value, moment, *known_by)
-
-    def _decisions_of(self, event_ids: set[str]) -> dict[str, list[str]]:
-        table = schema.decisions.c
-        query = select(table.request_id, table.decision_id).where(
-            table.agent_id == self._agent, table.policy == self._policy, table.request_id.is_not(None)
-        )
-
-        def read(connection: Connection) -> dict[str, list[str]]:
-            found: dict[str, list[str]] = {}
-            for event_id, decision_id in connection.execute(query):
-                if event_id in event_ids:
-                    found.setdefault(event_id, []).append(decision_id)
-            return found
-
-        return self._store.read(read)

@@ -6,14 +6,13 @@ import re
 from datetime import datetime
 
 import msgspec
-from sqlalchemy import select
 
 from learnloop.core.errors import UsageError
 from learnloop.core.records import Decision, DecisionActivation, LearningUpdate, Reward
-from learnloop.decisions.log import RewardParts, reward_total, rewards_of
+from learnloop.decisions.log import RewardParts, reward_total
 from learnloop.loop.workspace.workspace import Workspace
-from learnloop.store import schema
-from learnloop.store.mapping import record_columns, to_record
+from learnloop.store.queries.decisions import DecisionQuery, newest_decisions
+from learnloop.store.queries.rewards import earned_rewards
 
 MAX_PAGE = 1_000
 _CURSOR = re.compile(r"d([1-9][0-9]{0,17})")
@@ -60,17 +59,11 @@ def list_decisions(
         UsageError: the limit is out of range, or the cursor is none.
     """
     _check_limit(limit)
-    table = schema.decisions.c
-    query = select(*record_columns(Decision), table.sequence)
-    for column, value in ((table.agent_id, agent), (table.policy, policy), (table.episode_id, episode)):
-        if value is not None:
-            query = query.where(column == value)
-    if after is not None:
-        query = query.where(table.sequence < _read_cursor(after))
-    ordered = query.order_by(table.sequence.desc()).limit(limit + 1)
-    found = workspace.store.read(lambda connection: connection.execute(ordered).all())
-    rows = [to_record(Decision, row[:-1]) for row in found[:limit]]
-    return DecisionPage(rows=rows, next_cursor=f"d{found[limit - 1][-1]}" if len(found) > limit else None)
+    asked = DecisionQuery(agent_id=agent, policy=policy, episode_id=episode)
+    before = None if after is None else _read_cursor(after)
+    found = workspace.store.read(newest_decisions, asked, before, limit + 1)
+    cursor = f"d{found[limit - 1][0]}" if len(found) > limit else None
+    return DecisionPage(rows=[decision for _, decision in found[:limit]], next_cursor=cursor)
 
 
 def show_decision(workspace: Workspace, decision_id: str) -> DecisionDetail:
@@ -81,17 +74,15 @@ def show_decision(workspace: Workspace, decision_id: str) -> DecisionDetail:
     """
     store = workspace.store
     decision = store.get(Decision, decision_id)
-    rewards = schema.rewards.c
-    mine = rewards.decision_id == decision_id
-    if decision.episode_id is not None:
-        mine |= rewards.decision_id.is_(None) & (rewards.episode_id == decision.episode_id)
-    query = select(*record_columns(Reward)).where(mine).order_by(rewards.sequence)
-    found = store.read(lambda connection: [to_record(Reward, row) for row in connection.execute(query)])
-    parts = rewards_of(store, [decision]).get(decision_id, RewardParts({}, {}))
+    episodes = [] if decision.episode_id is None else [decision.episode_id]
+    rewards = store.read(earned_rewards, [decision_id], episodes)
+    parts = RewardParts({}, {})
+    for reward in rewards:
+        parts.take(reward)
     activation = store.find(DecisionActivation, decision_id)
     return DecisionDetail(
         decision=decision,
-        rewards=found,
+        rewards=rewards,
         reward=reward_total(parts),
         activated_at=None if activation is None else activation.created_at,
     )
