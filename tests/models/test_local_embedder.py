@@ -205,10 +205,9 @@ def test_a_kept_graph_is_not_made_again(local_embedder: LocalEmbedder, embedder_
 _KILLED = """
 import os, sys
 from learnloop.models import LocalEmbedder
-from learnloop.models import made_files
-def replace(self, target):
+def replace(source, target):
     os._exit(9)
-made_files.Path.replace = replace
+os.replace = replace
 LocalEmbedder(sys.argv[1])
 """
 

@@ -1,4 +1,4 @@
-"""Files of a training: whole, and written by one process at a time."""
+"""Folders of a training: written by one process at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from learnloop.core.errors import ConflictError, StoreError
-from learnloop.training.disk import held, write_whole
+from learnloop.training.disk import held
 
 HOLDER = """
 import sys
@@ -36,9 +36,5 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 
 def test_what_the_disk_refuses_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot be written"):
-        write_whole(tmp_path / "file" / "run.json", b"{}")
     with pytest.raises(StoreError, match="cannot be written"), held(tmp_path / "file" / "run"):
         pass
-    write_whole(tmp_path / "new" / "run.json", b"{}")
-    assert [each.name for each in (tmp_path / "new").iterdir()] == ["run.json"]

@@ -13,7 +13,6 @@ import stat
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +20,7 @@ import numpy as np
 
 from learnloop.core.errors import NotFoundError
 from learnloop.core.seeding import generator
-from learnloop.store.failures import from_disk
+from learnloop.system.files import write_whole, writing
 
 MIN_BYTES = 512
 MAX_BYTES = 128 * 1024
@@ -183,13 +182,6 @@ def _archives(folder: Path, sources: list[Path]) -> list[Path]:
 
 def _make(path: Path, content: Callable[[], bytes]) -> None:
     """Writes a file unless it is there; one that was cut off never gets its name."""
-    part = path.with_suffix(f".{os.getpid()}.part")
-    try:
+    with writing(path):
         if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part.write_bytes(content())
-            part.replace(path)
-    except OSError as error:
-        with suppress(OSError):  # what went wrong is raised; a part that remains is written anew next time
-            part.unlink(missing_ok=True)
-        raise from_disk(error, str(path.parent)) from error
+            write_whole(path, content(), durable=False)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from pathlib import Path
 
-from learnloop.core.errors import UsageError
+from learnloop.core.errors import StoreError, UsageError
+from learnloop.system.files import PRIVATE, write_whole
 
 
 class AnswerCache:
@@ -45,9 +44,6 @@ class AnswerCache:
             UsageError: the folder cannot be written.
         """
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
-                file.write(answer)
-            os.replace(file.name, path)
-        except OSError as error:
-            raise UsageError(f"the cache {path.parent} cannot be written ({error.strerror or error})") from error
+            write_whole(path, answer, mode=PRIVATE, durable=False)
+        except StoreError as error:
+            raise UsageError(f"the answer cannot be kept: {error}") from error

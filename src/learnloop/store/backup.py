@@ -11,7 +11,6 @@ from __future__ import annotations
 import glob
 import hashlib
 import io
-import os
 import re
 import tarfile
 import tempfile
@@ -29,13 +28,13 @@ from learnloop.core.clock import now
 from learnloop.core.errors import ConflictError, CorruptError, NotFoundError, SchemaVersionError
 from learnloop.core.records import ModelCheckpoint, Record, RewardShare
 from learnloop.store import schema
-from learnloop.store.blobs import BlobStore, sync_folder, write_file
+from learnloop.store.blobs import BlobStore
 from learnloop.store.engine import parse_url
-from learnloop.store.failures import from_disk
 from learnloop.store.insert import take_write_lock
 from learnloop.store.mapping import TABLES, insert_rows, record_columns, table_of, to_record, to_rows
 from learnloop.store.migrate import HEAD, REVISIONS, ensure_head, opened, revision_of
 from learnloop.store.words import reset_words
+from learnloop.system.files import flush, from_disk, install, replacing, write_whole
 
 FORMAT = "learnloop.backup/v1"
 _MANIFEST = "manifest.json"
@@ -98,25 +97,20 @@ def backup(url: str, blobs: BlobStore | None, target: Path, *, folders: Mapping[
         raise ConflictError(f"{target} is there already; give another name or remove it")
     if not target.parent.is_dir():
         raise NotFoundError(f"the folder {target.parent} is not there; create it, or give a path in another one")
-    with opened(url) as connections, _disk(target), tempfile.TemporaryDirectory(dir=target.parent) as folder:
+    with opened(url) as connections, replacing(target) as stream:
         path = connections.place.path
         if (path is not None and not path.exists()) or revision_of(connections, exists=True) != HEAD:
             raise NotFoundError(f"there is no store of revision {HEAD!r} in {connections.place.name}")
-        temporary = Path(folder) / "backup.tar"
-        with tarfile.open(temporary, "w", format=tarfile.PAX_FORMAT) as tar:
+        with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
             with connections.reading() as connection:
                 connection.execute(select(func.max(schema.events.c.sequence)))  # what is read first fixes the moment
                 present = _Present(blobs)
-                parts = dict(_add_tables(connection, tar, Path(folder), present))
+                parts = dict(_add_tables(connection, tar, target.parent, present))
             parts.update(_add_blobs(present, tar))
             for name, tree in folders.items():
                 parts.update(_add_folder(name, tree, tar))
             manifest = Manifest(revision=HEAD, created_at=now(), parts=parts)
             _add_bytes(tar, _MANIFEST, msgspec.json.encode(manifest))
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-        sync_folder(target.parent)
     return manifest
 
 
@@ -204,11 +198,9 @@ def _replacing(path: Path) -> Iterator[str]:
     with _disk(path), tempfile.TemporaryDirectory(prefix=".restore-", dir=path.parent) as folder:
         fresh = Path(folder) / path.name
         yield f"sqlite:///{fresh}"
-        with open(fresh, "rb") as file:
-            os.fsync(file.fileno())
+        flush(fresh)
         _set_aside(path)
-        os.rename(fresh, path)
-        sync_folder(path.parent)
+        install(fresh, path)
 
 
 def _set_aside(path: Path) -> None:
@@ -227,7 +219,7 @@ def _disk(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise from_disk(error, str(path)) from error
+        raise from_disk(error, path) from error
 
 
 @contextmanager
@@ -308,7 +300,8 @@ def _add_folder(name: str, tree: Path, tar: tarfile.TarFile) -> Iterator[tuple[s
     for path in sorted(tree.rglob("*")):
         relative = path.relative_to(tree)
         if path.is_file() and not path.is_symlink() and not any(part.startswith(".") for part in relative.parts):
-            data = path.read_bytes()
+            with _disk(path):
+                data = path.read_bytes()
             part_name = f"folders/{name}/{relative.as_posix()}"
             _add_bytes(tar, part_name, data)
             yield part_name, Part(sha256=hashlib.sha256(data).hexdigest(), num_bytes=len(data))
@@ -405,7 +398,7 @@ def _restore_folders(tar: tarfile.TarFile, manifest: Manifest, source: Path, fol
     for name in manifest.parts:
         if name.startswith("folders/"):
             _, folder, relative = name.split("/", 2)
-            write_file(folders[folder] / relative, _open(tar, name, source).read())
+            write_whole(folders[folder] / relative, _open(tar, name, source).read())
 
 
 def _restore_table(

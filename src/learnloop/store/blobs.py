@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from learnloop.core.errors import CorruptError, NotFoundError, UsageError
-from learnloop.store.failures import from_disk
+from learnloop.system.files import PRIVATE, from_disk, write_whole, writing
 
 _ADDRESS = re.compile(r"[0-9a-f]{64}")
 
@@ -24,7 +22,7 @@ class BlobStore:
     def put(self, data: bytes) -> str:
         """Returns the address of ``data``, which is on the disk when this returns.
 
-        Writing it again changes nothing, but a file that was damaged is written anew.
+        Writing it again changes nothing, but a file that was damaged is written again.
 
         Raises:
             StoreFullError: no space is left; nothing half-written remains.
@@ -32,18 +30,16 @@ class BlobStore:
         """
         address = hashlib.sha256(data).hexdigest()
         target = self.path(address)
-        try:
+        with writing(target):
             if not _holds(target, data):
-                write_file(target, data)
-        except OSError as error:
-            raise from_disk(error, str(self.folder)) from error
+                write_whole(target, data, mode=PRIVATE)
         return address
 
     def get(self, address: str) -> bytes:
         """Returns the bytes at ``address``.
 
         Raises:
-            UsageError: it is no address.
+            UsageError: it is not an address.
             NotFoundError: there is no such blob.
             CorruptError: the file is not what was written.
         """
@@ -53,7 +49,7 @@ class BlobStore:
         except FileNotFoundError as error:
             raise NotFoundError(f"there is no blob {address} in {self.folder}") from error
         except OSError as error:
-            raise from_disk(error, str(target)) from error
+            raise from_disk(error, target) from error
         if hashlib.sha256(data).hexdigest() != address:
             raise CorruptError(f"{target} is damaged: its bytes do not have the checksum in its name; restore a backup")
         return data
@@ -66,10 +62,8 @@ class BlobStore:
             StoreReadOnlyError: the folder cannot be written.
         """
         target = self.path(address)
-        try:
+        with writing(target):
             target.unlink(missing_ok=True)
-        except OSError as error:
-            raise from_disk(error, str(target)) from error
 
     def path(self, address: str) -> Path:
         """Returns where the blob lies or would lie.
@@ -96,30 +90,3 @@ def _holds(target: Path, data: bytes) -> bool:
         return target.stat().st_size == len(data) and target.read_bytes() == data
     except FileNotFoundError:
         return False
-
-
-def write_file(target: Path, data: bytes) -> None:
-    """Writes ``data`` so that ``target`` has all of it or is not there, also after a power cut."""
-    if not target.parent.is_dir():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        sync_folder(target.parent.parent)
-    descriptor, temporary = tempfile.mkstemp(prefix=".new-", dir=target.parent)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    sync_folder(target.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes the names in ``folder`` durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,8 +1,7 @@
-"""The one place where an error of a driver or of the disk becomes one of learnloop's."""
+"""The one place where an error of a database's driver becomes one of learnloop's."""
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import sqlite3
@@ -24,11 +23,10 @@ from learnloop.core.errors import (
     UnreachableError,
     UsageError,
 )
+from learnloop.system.files import FULL, READ_ONLY
 
 _MIN_FREE_BYTES = 1 << 20
 
-_FULL = "no space is left for {place}; free some, what was acknowledged is intact ({detail})"
-_READ_ONLY = "{place} cannot be written; check its permissions and those of its folder ({detail})"
 _LOCKED = "{place} is held by another process; end it or try again ({detail})"
 _UNREACHABLE = "{place} does not answer; check that it runs and can be reached ({detail})"
 _CORRUPT = "{place} is damaged or is not a database; restore a backup ({detail})"
@@ -40,9 +38,9 @@ _DENIED = "{place} does not let us in ({detail})"
 _SQLITE_CODES: dict[int, tuple[type[LearnloopError], str]] = {
     sqlite3.SQLITE_BUSY: (StoreLockedError, _LOCKED),
     sqlite3.SQLITE_LOCKED: (StoreLockedError, _LOCKED),
-    sqlite3.SQLITE_FULL: (StoreFullError, _FULL),
-    sqlite3.SQLITE_READONLY: (StoreReadOnlyError, _READ_ONLY),
-    sqlite3.SQLITE_PERM: (StoreReadOnlyError, _READ_ONLY),
+    sqlite3.SQLITE_FULL: (StoreFullError, FULL),
+    sqlite3.SQLITE_READONLY: (StoreReadOnlyError, READ_ONLY),
+    sqlite3.SQLITE_PERM: (StoreReadOnlyError, READ_ONLY),
     sqlite3.SQLITE_CORRUPT: (CorruptError, _CORRUPT),
     sqlite3.SQLITE_NOTADB: (CorruptError, _CORRUPT),
     sqlite3.SQLITE_TOOBIG: (UsageError, _UNFIT),
@@ -54,12 +52,12 @@ _SQLITE_CODES: dict[int, tuple[type[LearnloopError], str]] = {
 }
 
 _SQLSTATES: dict[str, tuple[type[LearnloopError], str]] = {
-    "53100": (StoreFullError, _FULL),
+    "53100": (StoreFullError, FULL),
     "53": (UnreachableError, _UNREACHABLE),
     "08": (UnreachableError, _UNREACHABLE),
     "57P": (UnreachableError, _UNREACHABLE),
     "57014": (UnreachableError, _UNREACHABLE),
-    "25006": (StoreReadOnlyError, _READ_ONLY),
+    "25006": (StoreReadOnlyError, READ_ONLY),
     "40": (StoreLockedError, _LOCKED),
     "55P03": (StoreLockedError, _LOCKED),
     "23505": (ConflictError, _EXISTS),
@@ -105,17 +103,6 @@ def translate(error: BaseException, place: str) -> LearnloopError | None:
     return None
 
 
-def from_disk(error: OSError, place: str) -> LearnloopError:
-    """Returns the error of learnloop that a failed file operation under ``place`` is."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StoreFullError(_FULL.format(place=place, detail=error))
-    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return StoreReadOnlyError(_READ_ONLY.format(place=place, detail=error))
-    if error.errno == errno.ENOENT:
-        return NotFoundError(f"{place} is not there ({error})")
-    return StoreError(f"the disk failed under {place}: {error}")
-
-
 def _from_sqlite(error: sqlite3.Error, place: str) -> LearnloopError:
     code = getattr(error, "sqlite_errorcode", None)  # absent where the driver itself complains
     if code is None:
@@ -135,9 +122,9 @@ def _diagnose_file(error: sqlite3.Error, place: str) -> LearnloopError:
     if not folder.is_dir():
         return NotFoundError(f"the folder {folder} is not there, so {place} cannot be opened; create it ({error})")
     if not os.access(folder, os.W_OK) or (Path(place).exists() and not os.access(place, os.W_OK)):
-        return StoreReadOnlyError(_READ_ONLY.format(place=place, detail=error))
+        return StoreReadOnlyError(READ_ONLY.format(place=place, detail=error))
     if shutil.disk_usage(folder).free < _MIN_FREE_BYTES:
-        return StoreFullError(_FULL.format(place=place, detail=error))
+        return StoreFullError(FULL.format(place=place, detail=error))
     return StoreError(f"the disk failed under {place}: {error}")
 
 

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from learnloop.core.errors import CorruptError, NotFoundError, StoreError
-from learnloop.store.blobs import sync_folder, write_file
+from learnloop.system.files import flush, write_whole
 
 FORMAT = "learnloop.checkpoint/v2"
 STATE = "state.json"
@@ -58,11 +58,11 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     try:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
-        write_file(part / TENSORS, tensors)
-        write_file(part / STATE, _sealed(state))
+        write_whole(part / TENSORS, tensors)
+        write_whole(part / STATE, _sealed(state))
         shutil.rmtree(place, ignore_errors=True)
         part.rename(place)
-        sync_folder(folder)
+        flush(folder)
         for old in _places(folder)[:-KEPT]:
             shutil.rmtree(old)
     except OSError as error:

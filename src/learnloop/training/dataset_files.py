@@ -12,7 +12,7 @@ from safetensors.numpy import load, save
 from learnloop.core.datasets import Dataset
 from learnloop.core.errors import CorruptError, LearnloopError
 from learnloop.core.spaces import Spaces
-from learnloop.training.disk import write_whole
+from learnloop.system.files import write_whole
 
 FORMAT = "learnloop.dataset/v1"
 DATASET_FILE = "dataset.safetensors"
@@ -43,7 +43,6 @@ def write_dataset(path: Path, dataset: Dataset) -> None:
         fingerprint=dataset.fingerprint(),
     )
     arrays = {name: np.ascontiguousarray(array) for name, array in dataset.arrays().items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, save(arrays, {"description": msgspec.json.encode(description).decode()}))
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from learnloop.core.errors import StoreError
-from learnloop.training.disk import write_whole
+from learnloop.system.files import write_whole
 
 
 class MetricsFile:

@@ -8,7 +8,7 @@ from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.core.errors import CorruptError
 from learnloop.registry.artifacts import encode_artifact
 from learnloop.registry.folders import VersionFolders
-from learnloop.training.disk import write_whole, writing
+from learnloop.system.files import write_whole
 
 HASH_FILE = "content_hash"
 """Which of the folders beside it is the policy."""
@@ -22,8 +22,6 @@ def write_policy(folder: Path, policy: NetworkPolicy) -> None:
         StoreError: the disk refuses.
     """
     files = encode_artifact(policy.to_artifact())
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
     VersionFolders(folder).write(files)
     write_whole(folder / HASH_FILE, files.content_hash.encode())
 

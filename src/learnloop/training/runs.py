@@ -22,8 +22,9 @@ from learnloop.core.seeding import derive_seed
 from learnloop.envs.registry import ADDED, evaluation_env
 from learnloop.evaluation.returns import Returns, evaluate_returns
 from learnloop.evaluation.seeds import SeedStatistics, summarise_seeds
+from learnloop.system.files import write_whole
 from learnloop.training.dataset_files import DATASET_FILE, write_dataset
-from learnloop.training.disk import held, write_whole
+from learnloop.training.disk import held
 from learnloop.training.options import TrainingOptions
 from learnloop.training.policy_files import read_policy
 from learnloop.training.proof import (

@@ -28,7 +28,6 @@ from learnloop.loop.traces.reading import (
     token_usage,
     trace_skeleton,
 )
-from learnloop.loop.workspace.whole_files import whole_file
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -154,15 +153,6 @@ def test_what_cannot_be_written_is_said(filled: Workspace, tmp_path: Path) -> No
     for place in (tmp_path / "nowhere" / "x", tmp_path / "home", tmp_path / "loop" / "x"):
         with pytest.raises(StoreError, match="cannot be written"):
             export_to(filled, place)
-
-
-def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
-    target = tmp_path / "x"
-    target.write_text("old")
-    with pytest.raises(ValueError), whole_file(target) as stream:
-        stream.write(b"half")
-        raise ValueError
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("x", "old")]
 
 
 # ---------------------------------------------------------------------- narrowed lists

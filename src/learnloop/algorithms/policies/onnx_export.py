@@ -25,13 +25,14 @@ import msgspec
 import numpy as np
 
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
-from learnloop.core.errors import StoreError, UsageError
+from learnloop.core.errors import UsageError
 from learnloop.core.spaces import Box, Discrete, MultiDiscrete, num_choices
 from learnloop.core.version import __version__
 from learnloop.nn.encoders.normalisation import CLIP, Normaliser
 from learnloop.nn.encoders.observation_encoder import ObservationEncoder
 from learnloop.nn.mlp.network import MLP, MLPConfig
 from learnloop.nn.squashed_gaussian import MAX_LOG_STD, MIN_LOG_STD
+from learnloop.system.files import replacing
 
 if TYPE_CHECKING:
     from learnloop.nn.onnx_graph import Graph
@@ -59,14 +60,8 @@ def export_onnx(policy: NetworkPolicy, path: str | Path, *, masked: bool = False
     """
     target = Path(path)
     data = onnx_bytes(policy, masked=masked, label=label)
-    part = target.with_name(f".{target.name}.part")
-    try:
-        part.write_bytes(data)
-        part.replace(target)
-    except OSError as error:
-        raise StoreError(
-            f"{target} cannot be written: {error.strerror or error}; name a file in a folder that is there"
-        ) from error
+    with replacing(target) as stream:
+        stream.write(data)
     return target
 
 

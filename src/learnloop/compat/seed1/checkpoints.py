@@ -27,7 +27,7 @@ from safetensors.numpy import load, save
 from learnloop.core.errors import ConflictError, CorruptError, NotFoundError, StoreReadOnlyError
 from learnloop.core.ids import new_id
 from learnloop.core.names import check_name
-from learnloop.store.failures import from_disk
+from learnloop.system.files import from_disk
 
 MAX_HEAD_BYTES = 16 << 20
 _PLACE = "the folder of checkpoints"

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Literal, NamedTuple
 
-from learnloop.core.errors import StoreError, UsageError
-from learnloop.loop.workspace.whole_files import whole_file
+from learnloop.core.errors import UsageError
 from learnloop.loop.workspace.workspace import Workspace
+from learnloop.system.files import make_folder, output_file
 from learnloop.traces import export_records
 from learnloop.traces.exporting import atif_files, execution_trace_files, write_atif_lines
 
@@ -48,25 +48,19 @@ def export_as(workspace: Workspace, target: Path, export_format: ExportFormat, *
 def _to_file(target: Path, write: Callable[[IO[bytes]], int]) -> int:
     if str(target) == "-":
         return write(sys.stdout.buffer)
-    try:
-        with whole_file(target) as file:
-            return write(file)
-    except OSError as error:
-        raise StoreError(f"{target} cannot be written: {error.strerror}") from error
+    with output_file(target) as file:
+        return write(file)
 
 
 def _to_folder(folder: Path, files: Iterator[tuple[PurePosixPath, bytes]]) -> int:
     if str(folder) == "-" or (folder.exists() and not folder.is_dir()):
         raise UsageError(f"this format is a folder of files, and {str(folder)!r} is none; name a folder")
     number = 0
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for path, content in files:
-            target = folder / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with whole_file(target) as file:
-                file.write(content)
-            number += 1
-    except OSError as error:
-        raise StoreError(f"{folder} cannot be written: {error.strerror}") from error
+    make_folder(folder)
+    for path, content in files:
+        target = folder / path
+        make_folder(target.parent)
+        with output_file(target) as file:
+            file.write(content)
+        number += 1
     return number

@@ -21,7 +21,7 @@ from learnloop.loop.workspace.settings import Settings
 from learnloop.loop.workspace.workspace import Workspace
 from learnloop.sandbox import Sandbox
 from learnloop.store import BlobStore, insert_events
-from learnloop.store.failures import from_disk
+from learnloop.system.files import from_disk
 
 MIN_FREE_BYTES = 512 * 1024 * 1024
 EXTRAS = {"postgres": ("psycopg", "pgvector")}

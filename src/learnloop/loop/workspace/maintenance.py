@@ -20,14 +20,13 @@ from learnloop.loop.workspace.settings import (
     has_secret,
     settings_file,
 )
-from learnloop.loop.workspace.whole_files import whole_file
 from learnloop.loop.workspace.workspace import Workspace, make_folder
 from learnloop.store import BlobStore
 from learnloop.store import backup as back_up_store
 from learnloop.store import restore as restore_store
-from learnloop.store.failures import from_disk
 from learnloop.store.migrate import HEAD, current
 from learnloop.store.migrate import upgrade as upgrade_schema
+from learnloop.system.files import output_file, writing
 
 
 class Made(NamedTuple):
@@ -138,13 +137,11 @@ def _nothing_left_behind(folder: Path, settings: Settings) -> Iterator[None]:
 def _file_to_write(folder: Path, *, told: bool) -> Path | None:
     """Makes ``folder`` and returns the settings file to write there; None where one is in force that says enough."""
     file = folder / SETTINGS_FILE
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         in_force = settings_file(folder)
         if in_force == file and file.read_bytes().strip():
             return None
-    except OSError as error:
-        raise from_disk(error, str(folder)) from error
     if in_force not in (None, file) and not told:
         return None
     if not os.access(folder, os.W_OK):
@@ -167,11 +164,8 @@ def _write_settings(file: Path, settings: Settings) -> None:
         path = settings.database_file
         url = settings.database if path is None else URL.create("sqlite", database=_beside(file, path))
         lines.append(f"database = {_quoted(str(url))}")
-    try:
-        with whole_file(file) as stream:
-            stream.write("".join(f"{line}\n" for line in lines).encode())
-    except OSError as error:
-        raise from_disk(error, str(file)) from error
+    with output_file(file) as stream:
+        stream.write("".join(f"{line}\n" for line in lines).encode())
 
 
 def _beside(file: Path, path: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,11 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from learnloop.core.errors import NotFoundError, StoreReadOnlyError, UsageError
-from learnloop.core.ids import new_id
+from learnloop.core.errors import ConflictError, NotFoundError, StoreError, StoreReadOnlyError, UsageError
 from learnloop.loop.workspace.settings import Settings, find_settings
 from learnloop.store import Store
-from learnloop.store.failures import from_disk
+from learnloop.system.files import PRIVATE, from_disk, write_whole
 from learnloop.traces.privacy.redaction import RedactionSettings, Redactor
 
 if TYPE_CHECKING:
@@ -112,20 +110,11 @@ def _pseudonym_secret(home: Path) -> bytes:
     file = home / PSEUDONYM_FILE
     try:
         if not file.exists():
-            home.mkdir(parents=True, exist_ok=True)
-            part = home / f".{PSEUDONYM_FILE}.{new_id()}"
-            with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
-                stream.write(secrets.token_hex(32).encode())
-                stream.flush()
-                os.fsync(stream.fileno())
-            with suppress(FileExistsError):  # another process was faster
-                os.link(part, file)
-            part.unlink()
+            with suppress(ConflictError):  # another process was faster
+                write_whole(file, secrets.token_hex(32).encode(), mode=PRIVATE, exclusive=True)
         return file.read_bytes()
-    except OSError as error:
-        raise UsageError(
-            f"{file} cannot be used ({error.strerror}); e-mail addresses need it for their pseudonyms"
-        ) from error
+    except (OSError, StoreError) as error:
+        raise UsageError(f"{file} cannot be used ({error}); e-mail addresses need it for their pseudonyms") from error
 
 
 def make_folder(folder: Path) -> None:

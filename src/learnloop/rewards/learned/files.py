@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,13 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from learnloop.core.arrays import F64
-from learnloop.core.errors import CorruptError, NotFoundError, StoreReadOnlyError, UsageError
-from learnloop.core.ids import new_id
+from learnloop.core.errors import CorruptError, NotFoundError, StoreError, UsageError
 from learnloop.core.protocols import Embedder
 from learnloop.rewards.learned.design import Design
 from learnloop.rewards.learned.features import NAMES
 from learnloop.rewards.learned.logistic import Fit
 from learnloop.rewards.learned.reward import LearnedModel, LearnedReward, LearnedRewardReport
+from learnloop.system.files import remove_folder, write_folder, writing
 
 FORMAT = "learnloop.reward/v1"
 REWARD_FILE = "reward.json"
@@ -55,29 +54,20 @@ def save_learned_reward(reward: LearnedReward, folder: Path) -> Path:
     One that is there already is the newest again; where its files are not what was written, they are replaced.
 
     Raises:
-        StoreReadOnlyError: the folder cannot be written.
+        StoreFullError, StoreReadOnlyError, StoreError: the disk refuses.
     """
     place = folder / reward.content_hash
-    part = folder / f".{reward.content_hash}.{new_id()}.part"
     files = dict(zip((REWARD_FILE, WEIGHTS_FILE), _encoded(reward.model, reward.report, reward.embedder), strict=True))
+    if _is_whole(place, files):
+        with writing(place):
+            os.utime(place)
+        return place
+    remove_folder(place)
     try:
-        if place.is_dir():
-            if _is_whole(place, files):
-                os.utime(place)
-                return place
-            place.rename(part)  # at once, so that nobody finds a half of it
-            shutil.rmtree(part)
-        part.mkdir(parents=True)
-        for name, data in files.items():
-            with (part / name).open("xb") as stream:
-                stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
-        part.rename(place)
-    except OSError as error:
-        shutil.rmtree(part, ignore_errors=True)
-        if not place.is_dir():  # else somebody else wrote the same bytes just now
-            raise StoreReadOnlyError(f"{place} cannot be written ({error.strerror or error})") from error
+        write_folder(place, files)
+    except StoreError:
+        if not _is_whole(place, files):  # else another process wrote the same bytes just now
+            raise
     return place
 
 

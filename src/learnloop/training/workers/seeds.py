@@ -18,8 +18,9 @@ import msgspec
 from threadpoolctl import threadpool_limits
 
 from learnloop.core.errors import CorruptError, LearnloopError, NotFoundError
+from learnloop.system.files import write_whole
 from learnloop.training.dataset_files import read_dataset
-from learnloop.training.disk import held, write_whole
+from learnloop.training.disk import held
 from learnloop.training.options import TrainingOptions
 from learnloop.training.policy_files import write_policy
 from learnloop.training.trainers.choosing import make_trainer

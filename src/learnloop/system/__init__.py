@@ -1,0 +1,1 @@
+"""What the disk and the operating system are used for: files written whole, state kept, child processes run."""
