@@ -17,5 +17,5 @@ def test_the_example(model_server: ModelServer, capsys: pytest.CaptureFixture[st
     assert model_server.model in body
     exec(compile(body.replace("http://127.0.0.1:8080/v1", model_server.url), "models.md", "exec"), {})  # noqa: S102
     said = capsys.readouterr().out
-    assert "Paris. stop" in said
+    assert re.match(r".+ (stop|length) \d+ \d+$", said, re.MULTILINE)  # which words a model says is its own affair
     assert "{'city': " in said

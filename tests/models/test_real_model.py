@@ -9,9 +9,11 @@ import pytest
 
 from learnloop.core.errors import NotFoundError, UsageError
 from learnloop.models import ChatEndpoint, ChatRequest, EndpointConfig, Message, Tool
-from tests.model_server.server import ModelServer
+from tests.model_server.server import CAPITALS, ROOM, ModelServer
 
-QUESTION = "What is the capital of France?"
+QUESTION = [
+    Message(role=role, content=text) for role, text in zip(("user", "assistant", "user"), CAPITALS, strict=True)
+]
 
 
 def ask_for(text: str) -> list[Message]:
@@ -41,7 +43,9 @@ def test_a_forced_tool(model: ChatEndpoint) -> None:
         description="Tells the weather of a city",
         parameters={"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
     )
-    request = ChatRequest(messages=ask_for("Is it warm in Paris?"), tools=[tool], tool_choice="weather", max_tokens=40)
+    request = ChatRequest(
+        messages=ask_for("Is it warm in Paris?"), tools=[tool], tool_choice="weather", max_tokens=ROOM
+    )
     answer = model.complete(request)
     assert [call.name for call in answer.tool_calls] == ["weather"]
     assert isinstance(answer.tool_calls[0].parsed()["city"], str)
@@ -58,7 +62,7 @@ def test_a_verdict_by_schema(model: ChatEndpoint) -> None:
             response_format={"type": "json_schema", "json_schema": {"name": "verdict", "schema": schema}},
             logprobs=True,
             top_logprobs=3,
-            max_tokens=40,
+            max_tokens=ROOM,
         )
     )
     assert msgspec.json.decode(answer.text)["winner"] in ("A", "B")
