@@ -120,7 +120,7 @@ def _closed_loop(clients: Sequence[_Connection], requests: Sequence[bytes], seco
 
 
 def open_loop(port: int, requests: Sequence[bytes], num_agents: int, rate: float, seconds: float) -> Load:
-    """Each agent has a request due every ``1 / rate`` seconds, whatever became of its last one.
+    """Each agent has ``rate * seconds`` requests, one due every ``1 / rate`` seconds, whatever became of its last one.
 
     A latency counts from the moment at which the request was due, so that a server that makes agents wait does not
     look better for it (Tene, coordinated omission).
@@ -135,8 +135,10 @@ def open_loop(port: int, requests: Sequence[bytes], num_agents: int, rate: float
 def _open_loop(agents: Sequence[_Connection], requests: Sequence[bytes], rate: float, seconds: float) -> Load:
     poll = selectors.DefaultSelector()
     num_agents = len(agents)
+    num_each = max(1, round(rate * seconds))  # counted: sums of 1 / rate end a little before the end or a little after
     began = time.perf_counter() + 0.05
-    schedule = [(began + number / (rate * num_agents), number) for number in range(num_agents)]
+    starts = [began + number / (rate * num_agents) for number in range(num_agents)]
+    schedule = [(start, number, 0) for number, start in enumerate(starts)]
     heapq.heapify(schedule)
     busy = [False] * num_agents
     late: list[list[float]] = [[] for _ in range(num_agents)]
@@ -147,9 +149,9 @@ def _open_loop(agents: Sequence[_Connection], requests: Sequence[bytes], rate: f
     while schedule or any(busy):
         moment = time.perf_counter()
         while schedule and schedule[0][0] <= moment:
-            due, number = heapq.heappop(schedule)
-            if due + 1 / rate < began + seconds:
-                heapq.heappush(schedule, (due + 1 / rate, number))
+            due, number, count = heapq.heappop(schedule)
+            if count + 1 < num_each:
+                heapq.heappush(schedule, (starts[number] + (count + 1) / rate, number, count + 1))
             if busy[number]:
                 late[number].append(due)
             else:
