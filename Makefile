@@ -9,12 +9,13 @@ demo: .venv/core.stamp
 	$(BIN)/learnloop demo
 
 test: system lint .venv/model-server.stamp
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=50
 
-# The long form: learning tables, a few minutes each; needs a C++ compiler or wheels for Box2D.
+# The long form, in parts of less than an hour: make nightly PART=mutants. Without PART all, one after the other. What
+# passed is kept in .nightly/ and not run again unless FRESH=1. Needs a C++ compiler or wheels for Box2D.
 nightly: .venv/test.stamp .venv/model-server.stamp
 	$(PIP) install -c constraints.txt -e ".[nightly]"
-	$(BIN)/python -m pytest -m nightly -n 1 --dist load
+	$(BIN)/python -m tests.nightly.parts $(PART)
 
 lint: .venv/test.stamp
 	$(BIN)/ruff check .
@@ -56,4 +57,4 @@ system: .venv/test.stamp
 	touch $@
 
 clean:
-	rm -rf .venv .bench build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .bench build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .nightly

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -146,10 +147,19 @@ def copy_package(folder: Path) -> Path:
     return folder
 
 
-def seed(mutant: Mutant, folder: Path) -> None:
-    """Writes the bug into the copy in ``folder``."""
+@contextmanager
+def seeded(mutant: Mutant, folder: Path) -> Iterator[None]:
+    """Has the bug in the copy in ``folder`` for a while."""
     path, text = mutated(mutant)
     target = folder / SOURCE.name / path.relative_to(SOURCE)
+    _write(target, text)
+    try:
+        yield
+    finally:
+        _write(target, path.read_text(encoding="utf-8"))
+
+
+def _write(target: Path, text: str) -> None:
     for compiled in (target.parent / "__pycache__").glob(f"{target.stem}.*.pyc"):
         compiled.unlink()  # it is looked at only for the time and the size of its source
     target.write_text(text, encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from learnloop.core.records import Verdict
 from learnloop.training.options import make_options
 from learnloop.training.runs import start_run
+from tests.nightly.progress import FIGURES
 from tests.training.tool_use_runs import ALGORITHMS, LEARNED, learned_share
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600)]
@@ -16,12 +18,10 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600)]
 
 @pytest.mark.parametrize("world_seed", [0, 1, 2])
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_tool_use(name: str, world_seed: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tool_use(name: str, world_seed: int, record_property: Callable[[str, object], None]) -> None:
     """At least 90 % of the optimum, 5 of 5 seeds; a bandit has at most 29 % of it."""
     shares = [learned_share(name, seed, world_seed) for seed in range(5)]
-    with capsys.disabled():
-        shown = ", ".join(f"{share:.3f}" for share in shares)
-        print(f"\n{name} tool-use, world {world_seed}: {shown} of the optimum")  # noqa: T201 - what this is for
+    record_property(FIGURES, {"shares of the optimum": shares})
     assert min(shares) >= LEARNED, shares
 
 

@@ -1,10 +1,12 @@
 """What is learned with rl-zoo's settings, beside its published table and the thresholds that we hold ourselves to.
 
-``make nightly`` runs it; the figures of each seed are printed. Returns are held-out: episodes of seeds of their own.
+``make nightly PART=cartpole`` (and ``control``, ``lunar-lander``) runs it and keeps the figures of each seed. Returns
+are held-out: episodes of seeds of their own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +14,7 @@ import pytest
 
 from learnloop.training.options import make_options
 from learnloop.training.runs import start_run
+from tests.nightly.progress import FIGURES
 
 pytestmark = [
     pytest.mark.nightly,
@@ -53,17 +56,12 @@ LINES = [
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: f"{line.algorithm}-{line.env}")
-def test_rl_zoos_table(line: Line, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rl_zoos_table(line: Line, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     options = make_options(line.algorithm, line.env, steps=line.steps, eval_interval=line.eval_interval)
     run = start_run(tmp_path, options, list(range(9 if line.of_nine else line.seeds)))
     means = run.evaluate(100).means
-    seconds = [result.seconds for result in run.record.results]
-    with capsys.disabled():
-        shown = ", ".join(f"{mean:.1f}" for mean in means)
-        taken = ", ".join(f"{each:.0f}" for each in seconds)
-        print(  # noqa: T201 - the table is what this is for
-            f"\n{line.algorithm} {line.env} {line.steps:,} steps: {shown} (wanted {line.threshold:g}, "
-            f"rl-zoo {line.published}); {taken} s"
-        )
+    seconds = [round(result.seconds) for result in run.record.results]
+    figures = {"returns": means, "wanted": line.threshold, "rl-zoo": line.published, "seconds": seconds}
+    record_property(FIGURES, figures)
     assert sum(mean >= line.threshold for mean in means) >= (line.of_nine or line.seeds), means
     assert min(means[: line.seeds]) >= line.threshold, means

@@ -6,6 +6,7 @@ steps. Each policy plays its most likely actions in held-out episodes; what it e
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -17,6 +18,7 @@ from learnloop.core.datasets import Dataset
 from learnloop.envs import ToolUse
 from learnloop.evaluation.returns import evaluate_returns
 from learnloop.training.collecting import collect_dataset
+from tests.nightly.progress import FIGURES
 from tests.training.half_trained import half_trained
 
 SEEDS = range(5)
@@ -46,14 +48,15 @@ def earned(name: str, seed: int, shuffled: bool = False) -> float:
 @pytest.mark.nightly
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("name", ["cql", "iql"])
-def test_they_beat_behaviour_cloning_unless_rewards_are_shuffled(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_they_beat_behaviour_cloning_unless_rewards_are_shuffled(
+    name: str, record_property: Callable[[str, object], None]
+) -> None:
     """F4.5: reward must matter in offline training. On each of 5 seeds more, of one and the same log."""
     ours = np.array([earned(name, seed) for seed in SEEDS])
     twins = np.array([earned(name, seed, shuffled=True) for seed in SEEDS])
     cloned = np.array([earned("bc", seed) for seed in SEEDS])
     found = {name: ours.tolist(), "shuffled": twins.tolist(), "bc": cloned.tolist()}
-    with capsys.disabled():
-        print(f"\n{name} on logs of tool use, shares of the optimum: {found}")  # noqa: T201 - the table is what this is for
+    record_property(FIGURES, {"shares of the optimum": found})
     assert (ours > cloned).all(), found  # by chance 1 in 32
     assert ours.mean() >= cloned.mean() + 0.2, found
     assert twins.mean() <= cloned.mean() + 0.1 * (ours.mean() - cloned.mean()), found
