@@ -10,9 +10,9 @@ import pytest
 
 from learnloop.core.protocols import Question
 from learnloop.core.records import Decision, DecisionActivation, DecisionMode, Reward
-from learnloop.decisions import RewardParts, logged_samples, reward_total
-from learnloop.decisions.log import rewarded_since
+from learnloop.decisions import logged_samples
 from learnloop.store import Store
+from learnloop.store.queries.news import num_rewarded_since
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -72,35 +72,12 @@ def test_pages(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [sample.reward for sample in logged_samples(store, "a", "p", after="d027")] == [28.0, 29.0]
 
 
-def test_a_part_that_is_given_again_replaces() -> None:
-    parts = RewardParts({}, {})
-    assert reward_total(parts) is None
-    for value in (1.0, 0.25):
-        parts.take(reward("r", value, decision_id="d"))
-    parts.take(reward("s", 0.5, decision_id="d", name="m"))
-    assert reward_total(parts) == 0.75
-
-
-def test_a_total_stands_for_all_parts() -> None:
-    parts = RewardParts({}, {})
-    parts.take(reward("r", 1.0, episode_id="e"))
-    parts.take(reward("t", 0.25, episode_id="e", name="total"))
-    parts.take(reward("l", 1.0, episode_id="e", name="label"))
-    assert reward_total(parts) == 0.25
-    parts.take(reward("u", None, episode_id="e", name="total"))
-    assert reward_total(parts) == 0.25
-
-
-def test_the_default_counts_until_another_part_is_known() -> None:
-    parts = RewardParts({}, {})
-    parts.take(reward("d", -1.0, decision_id="d", name="default"))
-    assert reward_total(parts) == -1.0
-    parts.take(reward("e", 0.5, episode_id="e"))
-    assert reward_total(parts) == 0.5  # its episode's is another part, and known
-    parts.take(reward("o", 0.25, decision_id="d"))
-    assert reward_total(parts) == 0.25
-    parts.take(reward("t", 2.0, decision_id="d", name="total"))
-    assert reward_total(parts) == 2.0
+def test_the_reward_of_a_span_is_none_of_its_decisions(store: Store) -> None:
+    store.write([decision("d1", "e")])
+    store.write([reward("s", 0.0, episode_id="e", name="label", span_id="x")])
+    assert list(logged_samples(store, "a", "p")) == []
+    store.write([reward("r", 1.0, episode_id="e")])
+    assert [sample.reward for sample in logged_samples(store, "a", "p")] == [1.0]
 
 
 def test_questions_where_more_than_the_context_is_known(store: Store) -> None:
@@ -149,10 +126,10 @@ def test_only_the_newest_are_read(store: Store, monkeypatch: pytest.MonkeyPatch)
     reads = 0
     read = Store.read
 
-    def counted(self: Store, fn: Any) -> Any:
+    def counted(self: Store, fn: Any, *arguments: Any) -> Any:
         nonlocal reads
         reads += 1
-        return read(self, fn)
+        return read(self, fn, *arguments)
 
     monkeypatch.setattr(Store, "read", counted)
     assert [s.reward for s in logged_samples(store, "a", "p", newest=10)] == [float(i) for i in range(40, 60, 2)]
@@ -164,15 +141,15 @@ def test_only_the_newest_are_read(store: Store, monkeypatch: pytest.MonkeyPatch)
 def test_new_rewards_are_counted_by_decision(store: Store) -> None:
     store.write([decision(f"d{i}", "e" if i < 2 else None) for i in range(10)])
     store.write([reward(f"r{i}", 1.0, decision_id=f"d{i}") for i in range(10)])
-    assert rewarded_since(store, "a", "p", 0, 100) == 10
-    assert rewarded_since(store, "a", "p", 0, 4) == 4
-    assert rewarded_since(store, "a", "p", 7, 100) == 3
-    assert rewarded_since(store, "a", "other", 0, 100) == 0
+    assert store.read(num_rewarded_since, "a", "p", 0, 100) == 10
+    assert store.read(num_rewarded_since, "a", "p", 0, 4) == 4
+    assert store.read(num_rewarded_since, "a", "p", 7, 100) == 3
+    assert store.read(num_rewarded_since, "a", "other", 0, 100) == 0
     store.write([reward("again", 1.0, decision_id="d5", name="more"), reward("unknown", None, decision_id="d6")])
     store.write([reward("metric", 1.0, decision_id="d7", weight=0.0)])
-    assert rewarded_since(store, "a", "p", 10, 100) == 1
+    assert store.read(num_rewarded_since, "a", "p", 10, 100) == 1
     store.write([reward("both", 1.0, episode_id="e")])
-    assert rewarded_since(store, "a", "p", 10, 100) == 3
+    assert store.read(num_rewarded_since, "a", "p", 10, 100) == 3
 
 
 def test_the_newest_are_those_that_came_last_whatever_their_ids(store: Store) -> None:
@@ -187,6 +164,6 @@ def test_new_rewards_are_counted_alike_from_either_side(store: Store) -> None:
     store.write([decision(f"d{n}") for n in range(40)] + [decision(f"o{n}", policy="other") for n in range(3)])
     for number, key in enumerate(["d1", "d2", "d2", "o1", "d3"]):
         store.write([reward(f"r{number}", 1.0, decision_id=key)])
-    assert [rewarded_since(store, "a", "p", since, 100) for since in range(6)] == [3, 2, 2, 1, 1, 0]
-    assert [rewarded_since(store, "a", "other", since, 100) for since in range(6)] == [1, 1, 1, 1, 0, 0]
-    assert rewarded_since(store, "a", "p", 99, 100) == 0
+    assert [store.read(num_rewarded_since, "a", "p", since, 100) for since in range(6)] == [3, 2, 2, 1, 1, 0]
+    assert [store.read(num_rewarded_since, "a", "other", since, 100) for since in range(6)] == [1, 1, 1, 1, 0, 0]
+    assert store.read(num_rewarded_since, "a", "p", 99, 100) == 0

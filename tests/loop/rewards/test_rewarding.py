@@ -11,7 +11,8 @@ import pytest
 
 from learnloop.core.attempts import Attempt, AttemptStep, Score
 from learnloop.core.errors import FormatError, NotFoundError, UsageError
-from learnloop.core.records import TOTAL, Episode, EpisodeStatus, Reward, RewardShare
+from learnloop.core.records import TOTAL, Decision, Episode, EpisodeStatus, Record, Reward, RewardShare
+from learnloop.decisions import logged_samples
 from learnloop.loop import Settings, Workspace
 from learnloop.loop.rewards.attempts import TaskTruth
 from learnloop.loop.rewards.labelling import label
@@ -27,12 +28,16 @@ from learnloop.loop.rewards.scoring import (
     try_examples,
 )
 from learnloop.loop.traces.reading import list_episodes
+from learnloop.loop.traces.stats import trace_stats
 from learnloop.loop.workspace.settings import RewardSettings
 from learnloop.rewards.scoring.engine import RewardEngine
 from learnloop.rewards.scoring.function import reward_function
 from learnloop.rewards.sharing.ledger import RewardLedger
+from learnloop.traces.datasets.building import build_dataset
 from learnloop.traces.datasets.groups import count_groups
-from tests.loop.recorded_runs import T0, answered
+from learnloop.traces.datasets.logged_episodes import NOT_COMPUTED
+from learnloop.traces.exporting import episode_records, to_execution_trace
+from tests.loop.recorded_runs import T0, answered, episode, span
 
 
 @reward_function("half", needs=("output",))
@@ -363,12 +368,65 @@ def test_what_has_no_weight_is_not_loaded(workspace: Workspace) -> None:
 
 
 def test_the_total_stands_for_all_parts(workspace: Workspace) -> None:
-    """Whoever else gave a part, before or after: nothing is counted twice, in lists, in groups and for learners."""
+    """Whoever else told a part, before or after: nothing is counted twice, in lists, in groups and for learners."""
     for number, answer in enumerate(("Paris", "Rome")):
-        workspace.store.write(answered(f"e{number}", "q", answer, "t", metadata=QA))
-        label(workspace, f"e{number}", "good")
+        told = Reward(reward_id=f"m{number}", episode_id=f"e{number}", name="match", value=1.0, created_at=T0)
+        workspace.store.write([*answered(f"e{number}", "q", answer, "t", metadata=QA), told])
     list(score_episodes(workspace, EpisodeChoice(), RewardProcess(workspace, CORRECT)))
     match = Reward(reward_id="m", episode_id="e1", name="match", value=1.0, source="inspect", created_at=T0)
     workspace.store.write([match])
     assert (shown_reward(workspace, "e0"), shown_reward(workspace, "e1")) == (1.0, 0.0)
     assert count_groups(workspace.store).num_mixed == 1
+
+
+WORTH: list[tuple[str, float | None, str | None, float | None]] = [
+    ("outcome", 1.0, None, 1.0),
+    ("outcome and good", 1.0, "good", 1.0),
+    ("outcome and bad", 1.0, "bad", 0.0),
+    ("good", None, "good", 1.0),
+    ("neither", None, None, None),
+]
+"""Runs that no reward function can score: what their file told, what a person said, and what they are worth."""
+
+
+def test_what_a_run_was_worth_is_the_same_everywhere(workspace: Workspace) -> None:
+    """``rewards calculate --all`` over imported outcomes once left 85 of 85 runs that could not be learned from."""
+    for name, outcome, _, _ in WORTH:
+        workspace.store.write([*acted(name), *told(name, outcome)])
+    for name, _, said, _ in WORTH:
+        if said is not None:
+            label(workspace, name, said, author="eva")
+    scored = list(score_episodes(workspace, EpisodeChoice(), RewardProcess(workspace, CORRECT)))
+    assert [each.scored.total for each in scored] == [None] * len(WORTH)  # nothing tells what was right
+    expected = {name: value for name, *_, value in WORTH}
+    known = {name: value for name, value in expected.items() if value is not None}
+
+    assert {name: shown_reward(workspace, name) for name in expected} == expected
+    figures = trace_stats(workspace).rewards
+    assert (figures.num_known, figures.num_unknown, figures.mean) == (4, 1, 0.75)
+    groups = count_groups(workspace.store)
+    assert (groups.num_groups, groups.num_mixed) == (1, 1)
+    dataset, report = build_dataset(workspace.store)
+    assert (sorted(dataset.rewards.tolist()), dict(report.left_out)) == ([0.0, 1.0, 1.0, 1.0], {NOT_COMPUTED: 1})
+    learned = {each.unit: each.reward for each in logged_samples(workspace.store, "solver", "tool")}
+    assert learned == known
+    shared = {each.episode_id: each.raw_reward for each in workspace.store.iterate(RewardShare)}
+    assert shared == known
+    exported = {each.episode.episode_id: to_execution_trace(each) for each in episode_records(workspace.store)}
+    assert {name: trace["reward_score"] for name, trace in exported.items()} == {**expected, "good": None}
+    assert exported["good"]["label"] is True
+
+
+def acted(episode_id: str) -> list[Record]:
+    """Returns a run in which a policy chose a tool, which was executed."""
+    chosen = Decision(
+        decision_id=f"d-{episode_id}", episode_id=episode_id, agent_id="solver", policy="tool", algorithm="squarecb",
+        context={"x": 1.0}, actions=["read", "write"], action="read", propensity=0.5, created_at=T0,
+    )  # fmt: skip
+    return [episode(episode_id, task_id="t"), chosen, span(episode_id, 1, "execute_tool", "read")]
+
+
+def told(episode_id: str, outcome: float | None) -> list[Record]:
+    """Returns what a file told of how a run ended."""
+    fields: dict[str, Any] = {"name": "reward", "value": outcome, "source": "tau-bench", "created_at": T0}
+    return [] if outcome is None else [Reward(reward_id=f"r-{episode_id}", episode_id=episode_id, **fields)]

@@ -252,7 +252,7 @@ def test_a_skeleton_is_a_trace_without_what_was_said(workspace: Workspace) -> No
             read(workspace, "x")
 
 
-def test_a_label_is_a_part_of_the_reward_and_the_last_one_counts(workspace: Workspace) -> None:
+def test_a_label_stands_for_the_whole_and_the_last_one_of_a_person_counts(workspace: Workspace) -> None:
     workspace.store.write([episode("e1", 0), work("s", "e1", "x"), work("other", "e2", "x")])
     first = label(workspace, "e1", "bad", note="wrong order")
     assert (first.name, first.value, first.source, first.reason, first.span_id) == (
@@ -265,9 +265,11 @@ def test_a_label_is_a_part_of_the_reward_and_the_last_one_counts(workspace: Work
     label(workspace, "e", "GOOD")
     assert list_episodes(workspace).rows[0].reward == 1.0
     label(workspace, "e", "0.25")
-    label(workspace, "e", 0.5, name="style")
+    label(workspace, "e", 0.5, name="style")  # a part beside it
     label(workspace, "e", "good", span="s")
-    assert list_episodes(workspace).rows[0].reward == 0.75
+    assert list_episodes(workspace).rows[0].reward == 0.25
+    label(workspace, "e", 0.75, author="eva")
+    assert list_episodes(workspace).rows[0].reward == 0.5
     for value in ("fine", "", "2", "-0.1", "nan", "inf"):
         with pytest.raises(UsageError, match="good, bad or a number from 0 to 1"):
             label(workspace, "e", value)

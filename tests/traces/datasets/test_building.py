@@ -413,12 +413,31 @@ def test_a_part_that_is_given_again_replaces_the_old_one(tmp_path: Path) -> None
 
 
 def test_a_total_stands_for_all_parts_of_what_it_is_for(tmp_path: Path) -> None:
-    total, label = reward(0.25, "e", "total"), reward(1.0, "e", "label")
-    assert rewards_of(tmp_path, total, label, reward(None, "e", "match")) == [0.0, 0.25]
+    total, outcome = reward(0.25, "e", "total"), reward(1.0, "e", "outcome")
+    assert rewards_of(tmp_path, total, outcome, reward(None, "e", "match")) == [0.0, 0.25]
     own = [reward(0.5, "e", decision_id="d0"), reward(-0.5, "e", "total", decision_id="d1")]
-    assert rewards_of(tmp_path, *own, reward(9.0, "e", decision_id="d1"), total, label) == [0.5, -0.25]
-    with pytest.raises(UsageError, match="could not be computed"):
-        rewards_of(tmp_path, reward(None, "e", "total"), label)
+    assert rewards_of(tmp_path, *own, reward(9.0, "e", decision_id="d1"), total, outcome) == [0.5, -0.25]
+
+
+def test_an_unknown_total_leaves_the_outcome(tmp_path: Path) -> None:
+    """As ``learnloop rewards calculate`` leaves it where nothing tells what was right: 85 of 85 runs, once."""
+    outcome = reward(1.0, "e", "outcome")
+    assert rewards_of(tmp_path, outcome, reward(None, "e", "total")) == [0.0, 1.0]
+    assert rewards_of(tmp_path, reward(None, "e"), reward(-0.25, "e", "cost")) == [0.0, -0.25]
+
+
+def test_a_label_stands_for_the_whole(tmp_path: Path) -> None:
+    outcome, good = reward(1.0, "e", "outcome"), reward(1.0, "e", "label")
+    assert rewards_of(tmp_path, outcome, good) == [0.0, 1.0]
+    assert rewards_of(tmp_path, outcome, reward(0.0, "e", "label")) == [0.0, 0.0]
+    assert rewards_of(tmp_path, reward(0.25, "e", "total"), good) == [0.0, 1.0]
+
+
+def test_a_default_counts_where_nothing_else_is_known(tmp_path: Path) -> None:
+    defaults = [reward(-1.0, "e", "default", decision_id=each) for each in ("d0", "d1")]
+    assert rewards_of(tmp_path, *defaults) == [-1.0, -1.0]
+    assert rewards_of(tmp_path, *defaults, reward(0.5, "e")) == [0.0, 0.5]
+    assert rewards_of(tmp_path, *defaults, reward(0.5, "e", decision_id="d1")) == [-1.0, 0.5]
 
 
 @pytest.mark.parametrize(
@@ -428,8 +447,8 @@ def test_a_total_stands_for_all_parts_of_what_it_is_for(tmp_path: Path) -> None:
         ([reward(1.0, "e", weight=0.0)], "it has no reward"),
         ([reward(1.0, "e", decision_id="d0")], "a step has no reward while others have"),
         ([reward(1.0, "e", decision_id="d0"), reward(1.0, "e")], "a step has no reward while others have"),
-        ([reward(None, "e"), reward(-0.2, "e", "cost")], "a part of its reward could not be computed"),
-        ([reward(1.0, "e", decision_id="d0"), reward(None, "e", decision_id="d1")], "a part of its reward could not"),
+        ([reward(None, "e"), reward(None, "e", "cost")], "its reward, or that of a step, could not be computed"),
+        ([reward(1.0, "e", decision_id="d0"), reward(None, "e", decision_id="d1")], "its reward, or that of a step, c"),
     ],
 )
 def test_a_missing_reward_is_not_zero(tmp_path: Path, rewards: list[Record], reason: str) -> None:

@@ -122,10 +122,14 @@ def test_a_run() -> None:
         ([], None, None),
         ([reward("label", None)], None, None),
         ([reward("label", 0.0)], False, None),
-        ([reward("label", 0.5)], None, None),  # no yes and no no
+        ([reward("label", 0.5)], None, 0.5),  # no yes and no no: what the run was worth
+        ([reward("tests", 1.0), reward("label", 0.0)], False, 0.0),
+        ([reward("tests", 1.0), reward("label", 1.0)], True, 1.0),
+        ([reward("tests", 1.0), reward("total", 0.25)], None, 0.25),
+        ([reward("tests", 1.0), reward("total", None)], None, 1.0),
         ([reward("tests", 0.25), reward("tests", 0.75)], None, 0.75),  # the last counts
         ([reward("tests", 0.5), reward("style", 0.5, 0.5)], None, 0.75),
-        ([reward("tests", 0.5), reward("style", None)], None, None),
+        ([reward("tests", 0.5), reward("style", None)], None, 0.5),
         ([reward("tests", -3.0)], None, None),  # no score from 0 to 1
         ([reward("tests", 1.0, 0.0)], None, None),  # a metric
         ([reward("reward_score", 7.0)], None, None),

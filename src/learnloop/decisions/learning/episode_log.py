@@ -10,7 +10,8 @@ import numpy as np
 from learnloop.core.arrays import F32
 from learnloop.core.protocols import Question, Sample
 from learnloop.core.records import Decision, Episode
-from learnloop.decisions.log import LogFilter, RewardParts, newest_decisions, reward_total, rewards_of
+from learnloop.core.rewards import RewardParts, total_of
+from learnloop.decisions.log import LogFilter, newest_decisions, rewards_of
 from learnloop.store import Store
 
 Fits = Callable[[Decision], bool]
@@ -86,7 +87,7 @@ def _has_ended(episode: Episode | None, last: RewardParts) -> bool:
     last decision has its reward: one that still runs then counts as ended, until its next decision is in the log.
     """
     if episode is None:
-        return reward_total(RewardParts(last.own, {})) is not None
+        return bool(last.own)
     return episode.ended_at is not None and not episode.truncated
 
 
@@ -100,8 +101,8 @@ def _samples(
     saw. So does an episode that has not ended: what its last decision led to is not known.
     """
     vectors = [np.frombuffer(each.vector or b"", dtype="<f4") if fits(each) else None for each in steps]
-    whole = reward_total(RewardParts({}, parts[steps[-1].decision_id].episode)) if is_whole else None
-    rewards = [reward_total(RewardParts(parts[each.decision_id].own, {})) for each in steps]
+    whole = total_of(parts[steps[-1].decision_id].episode) if is_whole else None
+    rewards = [parts[each.decision_id].own_total for each in steps]
     if whole is not None:
         rewards = [0.0 if each is None else each for each in rewards]
         rewards[-1] = (rewards[-1] or 0.0) + whole

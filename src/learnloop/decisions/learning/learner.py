@@ -31,7 +31,6 @@ from learnloop.decisions.learning.apprentice import ApprenticeCandidates
 from learnloop.decisions.learning.bandit_candidates import BanditCandidates
 from learnloop.decisions.learning.candidates import CandidateMaker
 from learnloop.decisions.learning.episode_learning import EpisodeCandidates
-from learnloop.decisions.log import rewarded_since
 from learnloop.decisions.service.champions import champion_of
 from learnloop.decisions.service.settings import DecisionSettings, VersionedSettings
 from learnloop.evaluation import Verification, VerificationOptions, verify_learning
@@ -39,7 +38,7 @@ from learnloop.evaluation.trainings import RANDOM, TRAINED
 from learnloop.registry import Proof, Registry
 from learnloop.registry.references import CHAMPION
 from learnloop.store import Store
-from learnloop.store.queries.news import num_imitated_since
+from learnloop.store.queries.news import num_imitated_since, num_rewarded_since
 
 ACTOR = "learner"
 """Who moves the alias."""
@@ -99,7 +98,7 @@ class Learner:
             since = 0 if last is None else int(last.metrics.get(DECISION_SEQUENCE, 0))
             return Progress(last, self._store.read(num_imitated_since, agent_id, policy, since, limit))
         since = 0 if last is None else last.reward_sequence
-        return Progress(last, rewarded_since(self._store, agent_id, policy, since, limit))
+        return Progress(last, self._store.read(num_rewarded_since, agent_id, policy, since, limit))
 
     def update(self, agent_id: str, policy: str, settings: VersionedSettings) -> LearningUpdate | None:
         """Tries to make a better version of a policy; returns the record, durable, or None: there is too little new.

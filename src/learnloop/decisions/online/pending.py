@@ -11,7 +11,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from learnloop.algorithms import Prepared
-from learnloop.decisions.log import RewardParts, reward_total
+from learnloop.core.records import Reward
+from learnloop.core.rewards import Parts, RewardParts, take_part
 
 
 class Pending:
@@ -25,7 +26,7 @@ class Pending:
         self.action = action
         self.episode_id = episode_id
         self.parts = parts
-        self.learned = reward_total(parts)
+        self.learned = parts.total
 
 
 class _Episode:
@@ -34,7 +35,7 @@ class _Episode:
     def __init__(self) -> None:
         self.decision_ids: dict[str, None] = {}
         self.is_whole = False
-        self.parts: dict[str, float] = {}
+        self.parts: Parts = {}
         """Of rewards for the whole episode, for decisions that are still to be made in it."""
 
 
@@ -61,7 +62,7 @@ class PendingDecisions:
         if pending.episode_id is not None:
             self._episode(pending.episode_id).decision_ids[decision_id] = None
 
-    def begin(self, episode_id: str) -> dict[str, float]:
+    def begin(self, episode_id: str) -> Parts:
         """Notes that a decision is about to be made in an episode of this process; returns the episode's parts.
 
         The episode is whole if this is the first that is heard of it.
@@ -70,10 +71,10 @@ class PendingDecisions:
             self._episode(episode_id).is_whole = True
         return self._episodes[episode_id].parts
 
-    def note_episode_part(self, episode_id: str, name: str, value: float) -> None:
+    def note_episode_reward(self, episode_id: str, reward: Reward) -> None:
         """Keeps a part of an episode's reward for decisions that are still to be made in it."""
         if episode_id in self._episodes:
-            self._episodes[episode_id].parts[name] = value
+            take_part(self._episodes[episode_id].parts, reward)
 
     def is_whole(self, episode_id: str) -> bool:
         """Returns whether all of the point's decisions in this episode are here."""

@@ -26,8 +26,9 @@ from learnloop.core.errors import ContextError, UsageError
 from learnloop.core.ids import new_id
 from learnloop.core.protocols import Context
 from learnloop.core.records import MAX_REWARD, Decision, Json, ModelCheckpoint, Reward
+from learnloop.core.rewards import RewardParts
 from learnloop.core.seeding import generator
-from learnloop.decisions.log import RewardParts, reward_total, rewards_of
+from learnloop.decisions.log import rewards_of
 from learnloop.decisions.online.checkpoints import Checkpoints
 from learnloop.decisions.online.inputs import plain_actions, plain_context, plain_mask
 from learnloop.decisions.online.pending import Pending, PendingDecisions
@@ -238,17 +239,17 @@ class DecisionPoint:
     def _targets(self, reward: Reward) -> list[Pending]:
         if reward.decision_id is not None:
             return [self._pending[reward.decision_id]] if reward.decision_id in self._pending else []
-        return self._pending.of_episode(reward.episode_id or "")
+        return self._pending.of_episode(reward.episode_id or "") if reward.span_id is None else []
 
     def _take(self, pending: Pending, reward: Reward) -> None:
         pending.parts.take(reward)
-        if reward.decision_id is None and reward.name in pending.parts.episode:
-            self._pending.note_episode_part(reward.episode_id or "", reward.name, pending.parts.episode[reward.name])
+        if reward.decision_id is None:
+            self._pending.note_episode_reward(reward.episode_id or "", reward)
         self._learn(pending)
 
     def _learn(self, pending: Pending) -> None:
         """Brings the learner to the decision's present total."""
-        total = reward_total(pending.parts)
+        total = pending.parts.total
         if total is None or total == pending.learned:
             return
         if not abs(total) <= MAX_REWARD:
@@ -266,7 +267,8 @@ class DecisionPoint:
         decision_ids = {
             each.decision_id for each in rewards if each.decision_id and each.decision_id not in self._pending
         }
-        episode_ids = {each.episode_id for each in rewards if each.episode_id and not each.decision_id}
+        whole = [each for each in rewards if each.decision_id is None and each.span_id is None]
+        episode_ids = {each.episode_id for each in whole if each.episode_id}
         partial = {each for each in episode_ids if not self._pending.is_whole(each)}
         mine: dict[str, Any] = {"agent_id": self.agent_id, "policy": self.name}
         if decision_ids:

@@ -9,7 +9,7 @@ import msgspec
 
 from learnloop.core.errors import UsageError
 from learnloop.core.records import Decision, DecisionActivation, LearningUpdate, Reward
-from learnloop.decisions.log import RewardParts, reward_total
+from learnloop.core.rewards import RewardParts
 from learnloop.loop.workspace.workspace import Workspace
 from learnloop.store.queries.decisions import DecisionQuery, newest_decisions
 from learnloop.store.queries.rewards import earned_rewards
@@ -83,7 +83,7 @@ def show_decision(workspace: Workspace, decision_id: str) -> DecisionDetail:
     return DecisionDetail(
         decision=decision,
         rewards=rewards,
-        reward=reward_total(parts),
+        reward=parts.total,
         activated_at=None if activation is None else activation.created_at,
     )
 

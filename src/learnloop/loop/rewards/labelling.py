@@ -12,10 +12,11 @@ from learnloop.core.errors import NotFoundError, RewardError, UsageError
 from learnloop.core.ids import new_id
 from learnloop.core.names import check_name
 from learnloop.core.records import Episode, LabelRequest, Reward, Span
+from learnloop.core.rewards import LABEL, Parts, take_part, total_of
 from learnloop.loop.rewards.attempts import attempt_of
 from learnloop.loop.traces.reading import resolve_episode
 from learnloop.loop.workspace.workspace import Workspace
-from learnloop.rewards.learned.label_queue import SOURCE, LabelQueue
+from learnloop.rewards.learned.label_queue import LabelQueue
 
 WORDS: Final = {"good": 1.0, "bad": 0.0, "up": 1.0, "down": 0.0}
 
@@ -40,15 +41,16 @@ def label(
     episode: str,
     value: str | float,
     *,
-    name: str = "label",
+    name: str = LABEL,
     note: str | None = None,
     span: str | None = None,
     author: str | None = None,
 ) -> Reward:
     """Writes the reward that a person gives an episode, or a span of it, and returns it.
 
-    It is a part of the episode's reward, called ``name``. Labelling again replaces it: the last one counts. A label of
-    the name ``label`` answers the open request for one, where the queue has one of this episode.
+    It stands for the whole of the episode's reward: of each person the last label counts, and of several persons the
+    mean. It answers the open request for one, where the queue has one of this episode. Under another ``name`` it is one
+    part of the reward among others, and replaces the one of this name.
 
     Args:
         workspace: whose.
@@ -80,16 +82,26 @@ def label(
         span_id=span,
         name=name,
         value=number,
-        source=SOURCE,
+        source=LABEL,
         author=author,
         reason=note,
         created_at=now(),
     )
-    if name == SOURCE:
+    if name == LABEL:
         LabelQueue(workspace.store).record(reward)
     else:
         workspace.store.write([reward])
     return reward
+
+
+def labels_of(workspace: Workspace) -> dict[str, float]:
+    """Returns what people say of each episode that they labelled: the last label of each, the mean over persons."""
+    found: dict[str, Parts] = {}
+    where = {"name": LABEL, "source": LABEL, "span_id": None, "decision_id": None}
+    for reward in workspace.store.iterate(Reward, where=where):
+        if reward.episode_id is not None:
+            take_part(found.setdefault(reward.episode_id, {}), reward)
+    return {each: value for each, parts in found.items() if (value := total_of(parts)) is not None}
 
 
 def label_queue(workspace: Workspace) -> LabelQueue:

@@ -11,14 +11,16 @@ from sqlalchemy import exists, select
 
 from learnloop.core.attempts import Attempt
 from learnloop.core.errors import NotFoundError, UsageError, one_of
-from learnloop.core.records import Episode, EpisodeStatus, LabelRequest, Reward
+from learnloop.core.records import Episode, EpisodeStatus, LabelRequest
+from learnloop.core.rewards import LABEL
 from learnloop.loop.rewards.attempts import attempt_of
+from learnloop.loop.rewards.labelling import labels_of
 from learnloop.loop.workspace.workspace import Workspace
 from learnloop.models.embedders import EmbedderConfig, make_embedder
 from learnloop.models.vector_cache import CachedEmbedder
 from learnloop.rewards.learned.files import load_learned_reward, save_learned_reward
 from learnloop.rewards.learned.fitting import fit_learned_reward
-from learnloop.rewards.learned.label_queue import SOURCE, LabelQueue
+from learnloop.rewards.learned.label_queue import LabelQueue
 from learnloop.rewards.learned.reward import Labelled, LearnedReward, LearnedRewardConfig
 from learnloop.rewards.learned.selection import SelectionConfig, ask_for_labels, select_for_labels
 from learnloop.store import schema
@@ -90,12 +92,8 @@ def newest_learned_reward(workspace: Workspace) -> Path | None:
 
 
 def labelled_attempts(workspace: Workspace) -> Iterator[Labelled]:
-    """Yields each labelled episode as an attempt with its newest label."""
-    values: dict[str, float] = {}
-    where = {"name": SOURCE, "source": SOURCE, "span_id": None, "decision_id": None}
-    for reward in workspace.store.iterate(Reward, where=where):
-        if reward.episode_id is not None and reward.value is not None:
-            values[reward.episode_id] = reward.value
+    """Yields each labelled episode as an attempt with what people say of it."""
+    values = labels_of(workspace)
     for episode in _episodes(workspace, list(values)):
         yield Labelled(attempt_of(workspace, episode, is_graded=False), values[episode.episode_id])
 
@@ -131,8 +129,8 @@ def _unlabelled(workspace: Workspace, agent: str | None) -> list[str]:
     episodes, rewards, requests = schema.episodes.c, schema.rewards.c, schema.label_requests.c
     has_label = exists().where(
         rewards.episode_id == episodes.episode_id,
-        rewards.name == SOURCE,
-        rewards.source == SOURCE,
+        rewards.name == LABEL,
+        rewards.source == LABEL,
         rewards.span_id.is_(None),
         rewards.decision_id.is_(None),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -10,6 +10,7 @@ import msgspec
 from learnloop.core.attempts import Attempt
 from learnloop.core.errors import FormatError, NotFoundError, UsageError
 from learnloop.core.records import Episode, Record, Reward, RewardShare
+from learnloop.core.rewards import worth
 from learnloop.loop.rewards.engine import make_engine
 from learnloop.loop.rewards.histories import COSTS
 from learnloop.loop.workspace.settings import RewardSettings
@@ -20,6 +21,7 @@ from learnloop.rewards.sharing.credit import credit_method
 from learnloop.rewards.sharing.ledger import RewardLedger
 from learnloop.rewards.sharing.shaping import PotentialShaping, find_potential
 from learnloop.rewards.sharing.shapley import CoalitionValue
+from learnloop.store.queries.rewards import earned_rewards
 
 
 class TaskCompletion(Record, frozen=True, kw_only=True):
@@ -28,7 +30,7 @@ class TaskCompletion(Record, frozen=True, kw_only=True):
     attempt: Attempt
     scored: Scored
     raw_reward: float | None
-    """None: it is not known, and nothing was shared out; ``scored`` says why."""
+    """What the run is worth in all; None: it is not known, and nothing was shared out; ``scored`` says why."""
     shaped_reward: float | None
     shares: list[RewardShare]
     rewards: list[Reward]
@@ -83,8 +85,10 @@ class RewardProcess:
         """Scores an attempt, shapes the reward, shares it out, and stores all of it in one transaction.
 
         Stored are the shares and, where the attempt names its episode, that one's ``total`` and each part as a metric
-        of weight 0. Processing it again replaces the reward; the ledger keeps both. Where the reward is not known, that
-        is stored with the reason and nothing is shared out. Events: ``reward.recorded`` and ``reward.shared``.
+        of weight 0. Shared out is what the episode is worth in all: a label stands before the total, and an outcome
+        counts where there is no total. Processing it again replaces the reward; the ledger keeps both. Where the reward
+        is not known, that is stored with the reason and nothing is shared out. Events: ``reward.recorded`` and
+        ``reward.shared``.
 
         Args:
             attempt: complete. Where it names no agent, it is the one of its episode.
@@ -99,26 +103,32 @@ class RewardProcess:
         attempt = _with_episode(self._workspace, attempt)
         scored = self._engine.score(attempt)
         rewards = [] if attempt.episode_id is None else scored.rewards(attempt.episode_id)
-        if scored.total is None:
+        raw = scored.total if attempt.episode_id is None else self._worth(attempt.episode_id, rewards)
+        if raw is None:
             self._workspace.store.write(rewards)
             return TaskCompletion(
                 attempt=attempt, scored=scored, raw_reward=None, shaped_reward=None, shares=[], rewards=rewards
             )
-        shaped = self._shaping.shape(attempt, scored.total, truncated=False)
+        shaped = self._shaping.shape(attempt, raw, truncated=False)
         credit = self._credit.assign(attempt, shaped.shaped_reward, value)
         metadata = {
             "scores": {name: score.value for name, score in scored.scores.items()},
             COSTS: costs_of(attempt),
         }
-        shares = self._ledger.book(attempt, scored.total, credit, metadata=metadata, also=rewards)
+        shares = self._ledger.book(attempt, raw, credit, metadata=metadata, also=rewards)
         return TaskCompletion(
             attempt=attempt,
             scored=scored,
-            raw_reward=scored.total,
+            raw_reward=raw,
             shaped_reward=shaped.shaped_reward,
             shares=shares,
             rewards=rewards,
         )
+
+    def _worth(self, episode_id: str, new: Sequence[Reward]) -> float | None:
+        """Returns what an episode is worth in all once it has ``new`` rewards, its labels and outcome included."""
+        stored = self._workspace.store.read(earned_rewards, [], [episode_id])
+        return worth([*stored, *new])
 
 
 def _with_episode(workspace: Workspace, attempt: Attempt) -> Attempt:

@@ -14,18 +14,20 @@ from learnloop.core.attempts import Attempt
 from learnloop.core.errors import FormatError, MissingExtraError, NotFoundError, UsageError
 from learnloop.core.extensions import POINTS
 from learnloop.core.records import TOTAL, Episode, EpisodeStatus, Reward
+from learnloop.core.rewards import COMPUTED
 from learnloop.loop.rewards.attempts import TaskTruth, Truths, attempt_of
 from learnloop.loop.rewards.engine import make_engine
 from learnloop.loop.rewards.histories import as_of
+from learnloop.loop.rewards.labelling import labels_of
 from learnloop.loop.rewards.rewarding import RewardProcess
-from learnloop.loop.traces.reading import own_reward, resolve_episode
+from learnloop.loop.traces.reading import resolve_episode
 from learnloop.loop.workspace.workspace import Workspace
 from learnloop.rewards.functions.built_in import BUILT_IN
 from learnloop.rewards.judge.agreement import CalibrationReport, Judgement, calibration_report
-from learnloop.rewards.learned.label_queue import SOURCE as LABEL
-from learnloop.rewards.scoring.engine import SOURCE, RewardEngine, Scored
+from learnloop.rewards.scoring.engine import RewardEngine, Scored
 from learnloop.rewards.scoring.function import RewardFunction
 from learnloop.store import schema
+from learnloop.store.queries.rewards import reward_of_episode
 
 Line = TypeVar("Line")
 _PAGE = 500
@@ -148,7 +150,7 @@ def _ids(workspace: Workspace, choice: EpisodeChoice) -> list[str]:
     if choice.task is not None:
         query = query.where(table.task_id == choice.task)
     if choice.without_reward:
-        query = query.where(own_reward(table.episode_id).is_(None))
+        query = query.where(reward_of_episode(table.episode_id).is_(None))
     return workspace.store.read(lambda connection: list(connection.execute(query).scalars()))
 
 
@@ -259,9 +261,8 @@ def calibrate(workspace: Workspace, component: str, *, min_kappa: float = 0.6, s
     """
     if not -1.0 <= min_kappa <= 1.0:  # NaN is not either
         raise UsageError(f"min_kappa is {min_kappa}; allowed are -1 to 1")
-    scores = {each.episode_id: each.value for each in _rewards(workspace, component, SOURCE)}
-    newest = {each.episode_id: each.value for each in _rewards(workspace, LABEL, LABEL)}
-    labels = {name: value for name, value in newest.items() if value is not None}
+    scores = {each.episode_id: each.value for each in _rewards(workspace, component)}
+    labels = labels_of(workspace)
     if not scores:
         raise NotFoundError(f"no episode has a score of {component!r}; run learnloop rewards calculate first")
     if not labels:
@@ -291,7 +292,7 @@ def regrade(
     if not 0.0 < share <= 1.0:
         raise UsageError(f"the share to work out again is {share}; allowed is more than 0 and up to 1")
     drawn: dict[str, _Of] = {}
-    for each in _rewards(workspace, TOTAL, SOURCE):
+    for each in _rewards(workspace, TOTAL):
         if random.Random(f"{seed} {each.episode_id}").random() < share:
             drawn[each.episode_id] = each
     for episode in _stored(workspace, sorted(drawn)):
@@ -309,9 +310,9 @@ class _Of(msgspec.Struct, frozen=True):
     value: float | None
 
 
-def _rewards(workspace: Workspace, name: str, source: str) -> Iterator[_Of]:
-    """Yields the rewards of episodes that are called ``name``, the newest of each episode last."""
-    where = {"name": name, "source": source, "span_id": None, "decision_id": None}
+def _rewards(workspace: Workspace, name: str) -> Iterator[_Of]:
+    """Yields the computed rewards of episodes that are called ``name``, the newest of each episode last."""
+    where = {"name": name, "source": COMPUTED, "span_id": None, "decision_id": None}
     for each in workspace.store.iterate(Reward, where=where):
         if each.episode_id is not None:
             yield _Of(each.episode_id, each.reward_id, each.value)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, ScalarSelect, Select, Text, cast, exists, func, literal, select, tuple_
+from sqlalchemy import Connection, Select, Text, cast, func, literal, select, tuple_
 
 from learnloop.core.clock import from_micros, to_micros
 from learnloop.core.errors import NotFoundError, UsageError, one_of
@@ -18,9 +18,9 @@ from learnloop.loop.traces.exporting import export_as
 from learnloop.loop.workspace.workspace import Workspace
 from learnloop.store import schema
 from learnloop.store.mapping import record_columns, to_record
+from learnloop.store.queries.rewards import reward_of_episode
 from learnloop.store.words import Term, matches
 from learnloop.traces.conversation.steps import MODEL_OPERATIONS, Step, steps_of
-from learnloop.traces.datasets.groups import total_of
 from learnloop.traces.search import Snippet, catch_up, parse_query, snippet
 
 MAX_PAGE = 1_000
@@ -35,7 +35,7 @@ class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True):
 
     episode: Episode
     reward: float | None
-    """The sum of its own reward parts; None: not known."""
+    """What it was worth by its own rewards, see ``core/rewards.py``; None: not known."""
     duration_seconds: float | None
     """None while it runs, and where its times are not known."""
     snippet: Snippet | None = None
@@ -248,29 +248,6 @@ def export_to(workspace: Workspace, file: Path, *, agent_id: str | None = None) 
     return export_as(workspace, file, "learnloop", agent=agent_id).number
 
 
-def own_reward(episode_id: Any) -> ScalarSelect[Any]:
-    """Returns an expression of an episode's reward by its own parts, the last known one of each name; see ``total_of``.
-
-    Args:
-        episode_id: the column of the episode.
-    """
-    given, later = schema.rewards.alias("given"), schema.rewards.alias("later")
-
-    def counts(table: Any) -> Any:
-        is_own = table.c.span_id.is_(None) & table.c.decision_id.is_(None)
-        return is_own & table.c.value.is_not(None) & (table.c.weight != 0)
-
-    is_replaced = exists().where(
-        later.c.episode_id == given.c.episode_id,
-        later.c.name == given.c.name,
-        later.c.sequence > given.c.sequence,
-        counts(later),
-    )
-    total = total_of(given.c.name, given.c.value * given.c.weight)
-    query = select(total).where(given.c.episode_id == episode_id, counts(given))
-    return query.where(~is_replaced).correlate(schema.episodes).scalar_subquery()
-
-
 def _episodes(narrowed: EpisodeFilter, where: Mapping[str, str | None]) -> Select[Any]:
     """Returns the query of the ids of the episodes that are meant."""
     columns = schema.episodes.c
@@ -281,9 +258,9 @@ def _episodes(narrowed: EpisodeFilter, where: Mapping[str, str | None]) -> Selec
     if narrowed.until is not None:
         conditions.append(columns.started_at < narrowed.until)
     if narrowed.reward_below is not None:
-        conditions.append(own_reward(columns.episode_id) < narrowed.reward_below)
+        conditions.append(reward_of_episode(columns.episode_id) < narrowed.reward_below)
     if narrowed.reward_above is not None:
-        conditions.append(own_reward(columns.episode_id) > narrowed.reward_above)
+        conditions.append(reward_of_episode(columns.episode_id) > narrowed.reward_above)
     return select(columns.episode_id).where(*conditions)
 
 
@@ -299,7 +276,8 @@ def _found(
         query = query.join(found, found.c.number == numbers.number)
     page = query.add_columns(number.label("search_id")).subquery("page")
     columns = schema.episodes.c
-    whole = select(*record_columns(Episode), own_reward(columns.episode_id), page.c.search_id)  # of the page alone
+    reward = reward_of_episode(columns.episode_id)  # of the page alone
+    whole = select(*record_columns(Episode), reward, page.c.search_id)
     whole = whole.join(page, page.c.episode_id == columns.episode_id)
     whole = whole.order_by(columns.started_at.desc(), columns.episode_id.desc())
     return [(to_record(Episode, row[:-2]), row[-2], row[-1]) for row in connection.execute(whole)]

@@ -12,9 +12,10 @@ import numpy as np
 from sqlalchemy import case, select
 
 from learnloop.core.records import Json, Span, SpanStatus
-from learnloop.loop.traces.reading import own_reward, read_usage, usage_column
+from learnloop.loop.traces.reading import read_usage, usage_column
 from learnloop.loop.workspace.workspace import Workspace
 from learnloop.store import schema
+from learnloop.store.queries.rewards import reward_of_episode
 from learnloop.traces.conversation.steps import MODEL_OPERATIONS, TOOL_OPERATION, steps_of
 from learnloop.traces.datasets.groups import GroupReport, count_groups
 
@@ -33,7 +34,7 @@ class ToolStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RewardStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Rewards of episodes: each is the sum of an episode's own parts."""
+    """Rewards of episodes: what each was worth by its own rewards, see ``core/rewards.py``."""
 
     num_known: int
     num_unknown: int
@@ -131,7 +132,7 @@ def trace_stats(workspace: Workspace, *, agent: str | None = None) -> TraceStats
 def _episodes(workspace: Workspace, agent: str | None) -> tuple[dict[str, int], list[float | None], list[float]]:
     """Returns the number of episodes by status, the reward of each, and the seconds that those took that ended."""
     table = schema.episodes.c
-    columns = (table.status, table.started_at, table.ended_at, table.metadata, own_reward(table.episode_id))
+    columns = (table.status, table.started_at, table.ended_at, table.metadata, reward_of_episode(table.episode_id))
     query = select(*columns)
     query = query if agent is None else query.where(table.agent_id == agent)
     rows = workspace.store.read(lambda connection: connection.execute(query).all())

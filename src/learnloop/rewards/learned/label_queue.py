@@ -18,13 +18,12 @@ from learnloop.core.errors import ConflictError, NotFoundError, TransitionError,
 from learnloop.core.ids import new_id
 from learnloop.core.lifecycles import check_transition
 from learnloop.core.records import LABEL_TRANSITIONS, Episode, LabelRequest, LabelStatus, Reward
+from learnloop.core.rewards import LABEL
 from learnloop.store import Store, schema
 from learnloop.store.insert import insert_records
 from learnloop.store.mapping import record_columns, to_record
 from learnloop.store.queries.records import find_record
 
-SOURCE = "label"
-"""The source of rewards that people gave, and the name that they have where no other is given."""
 MAX_PAGE = 1_000
 _CHUNK = 500
 _TABLE = schema.label_requests
@@ -103,7 +102,7 @@ class LabelQueue:
         return LabelPage(requests=shown, next_cursor=_cursor(shown[-1]) if len(found) > limit else None)
 
     def answer(
-        self, label_request_id: str, value: float, author: str, *, name: str = SOURCE, note: str | None = None
+        self, label_request_id: str, value: float, author: str, *, name: str = LABEL, note: str | None = None
     ) -> Reward:
         """Writes a person's answer as a reward of the episode, closes the request, and returns the reward.
 
@@ -139,7 +138,7 @@ class LabelQueue:
             request = _open_request(connection, label_request_id, LabelStatus.ANSWERED)
             if request.suggested_value is None:
                 raise UsageError(f"the request {label_request_id} has no suggestion to accept; answer it with a value")
-            return _answer(connection, request, request.suggested_value, (person, SOURCE, note))
+            return _answer(connection, request, request.suggested_value, (person, LABEL, note))
 
         return self._store.run(write)
 
@@ -176,7 +175,7 @@ def _answer(connection: Connection, request: LabelRequest, value: float, said: t
         episode_id=request.episode_id,
         name=name,
         value=value,
-        source=SOURCE,
+        source=LABEL,
         author=author,
         reason=note,
         created_at=now(),

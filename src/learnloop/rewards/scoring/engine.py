@@ -11,11 +11,10 @@ from learnloop.core.errors import UsageError
 from learnloop.core.extensions import POINTS
 from learnloop.core.ids import new_id
 from learnloop.core.records import TOTAL, Record, Reward
+from learnloop.core.rewards import COMPUTED
 from learnloop.rewards.functions.built_in import BUILT_IN
 from learnloop.rewards.scoring.function import Function, RewardFunction, as_reward_function, check_timeout
 
-SOURCE = "rewards"
-"""The source of rewards that an engine gave."""
 DEFAULT_WEIGHTS: Mapping[str, float] = {
     "correctness": 1.0,
     "task_completion": 0.2,
@@ -40,7 +39,7 @@ class Scored(Record, frozen=True, kw_only=True):
     shares: dict[str, float]
     """The share of each function that applies, 1 in all; ``total`` is the sum of value x share."""
 
-    def rewards(self, episode_id: str, *, source: str = SOURCE) -> list[Reward]:
+    def rewards(self, episode_id: str, *, source: str = COMPUTED) -> list[Reward]:
         """Returns the records of an episode: its ``total``, which is learned from, and each part as a metric.
 
         Functions that do not apply leave none. Where ``total`` is None the reward has no value and says why.

@@ -115,6 +115,9 @@ def _has_reward() -> ColumnElement[bool]:
     rewards, decisions = schema.rewards.c, schema.decisions.c
     own = exists().where(rewards.decision_id == decisions.decision_id, rewards.value.is_not(None))
     episode = exists().where(
-        rewards.episode_id == decisions.episode_id, rewards.decision_id.is_(None), rewards.value.is_not(None)
+        rewards.episode_id == decisions.episode_id,
+        rewards.decision_id.is_(None),
+        rewards.span_id.is_(None),
+        rewards.value.is_not(None),
     )
     return or_(own, episode)

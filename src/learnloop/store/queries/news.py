@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, func, select
+from sqlalchemy import ColumnElement, CompoundSelect, Connection, Select, exists, func, select, union
 
 from learnloop.core.records import DecisionMode
 from learnloop.store import schema
@@ -34,7 +34,9 @@ def policies_rewarded(connection: Connection, after: int, limit: int) -> News:
     within = (rewards.sequence > after, rewards.sequence <= last, decisions.mode.is_not(None))
     query = select(decisions.agent_id, decisions.policy).where(*within).distinct()
     own = query.where(decisions.decision_id == rewards.decision_id)
-    of_episodes = query.where(decisions.episode_id == rewards.episode_id, rewards.decision_id.is_(None))
+    of_episodes = query.where(
+        decisions.episode_id == rewards.episode_id, rewards.decision_id.is_(None), rewards.span_id.is_(None)
+    )
     return News(_policies(connection, own) | _policies(connection, of_episodes), last)
 
 
@@ -46,6 +48,24 @@ def policies_imitating(connection: Connection, after: int, limit: int) -> News:
         return News(set(), None)
     within = (table.sequence > after, table.sequence <= last, table.mode == DecisionMode.APPRENTICE.value)
     return News(_policies(connection, select(table.agent_id, table.policy).where(*within).distinct()), last)
+
+
+def num_rewarded_since(connection: Connection, agent_id: str, policy: str, sequence: int, limit: int) -> int:
+    """Returns how many decisions got a reward after this one of the log, at the most ``limit``."""
+    rewards, decisions = schema.rewards.c, schema.decisions.c
+    new = (rewards.sequence > sequence, rewards.value.is_not(None), rewards.weight != 0.0)
+    mine = (decisions.agent_id == agent_id, decisions.policy == policy)
+    joined = select(decisions.decision_id).where(*new, *mine, decisions.decision_id == rewards.decision_id)
+    looked_up = select(rewards.decision_id).where(
+        *new, exists().where(decisions.decision_id == rewards.decision_id, *mine)
+    )
+    of_episodes = (*new, rewards.decision_id.is_(None), rewards.span_id.is_(None))
+    episode = select(decisions.decision_id).where(*of_episodes, *mine, decisions.episode_id == rewards.episode_id)
+    num_rewards = max(0, (connection.execute(select(func.max(rewards.sequence))).scalar_one() or 0) - sequence)
+    num_decisions = number_of(connection, select(decisions.sequence).where(*mine).limit(num_rewards))
+    own = (joined if num_decisions < num_rewards else looked_up).distinct()  # from the side where there are fewer
+    some = connection.execute(select(rewards.sequence).where(*of_episodes).limit(1)).first()
+    return number_of(connection, own.limit(limit) if some is None else union(own, episode).limit(limit))
 
 
 def num_imitated_since(connection: Connection, agent_id: str, policy: str, sequence: int, limit: int) -> int:
@@ -61,7 +81,7 @@ def num_imitated_since(connection: Connection, agent_id: str, policy: str, seque
     return number_of(connection, query.limit(limit))
 
 
-def number_of(connection: Connection, query: Select[Any]) -> int:
+def number_of(connection: Connection, query: Select[Any] | CompoundSelect[Any]) -> int:
     """Returns how many rows a query has."""
     return int(connection.execute(select(func.count()).select_from(query.subquery())).scalar_one())
 

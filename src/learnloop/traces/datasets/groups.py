@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 import msgspec
-from sqlalchemy import ColumnElement, Float, case, cast, func, select
+from sqlalchemy import Float, case, cast, func, select
 
-from learnloop.core.records import TOTAL
 from learnloop.store import Store, schema
+from learnloop.store.queries.rewards import rewards_of_episodes
 
 _SPREAD = 1e-9
 """Outcomes that differ by no more are the same: sums of the same parts in another order."""
@@ -31,30 +31,14 @@ class GroupReport(msgspec.Struct, frozen=True, kw_only=True):
     """How many groups have so many attempts."""
 
 
-def total_of(name: ColumnElement[str], part: ColumnElement[float]) -> ColumnElement[float]:
-    """Returns the aggregate of the parts of one reward: the part ``total`` where there is one, else their sum."""
-    return func.coalesce(func.max(case((name == TOTAL, part))), func.sum(part))
-
-
 def count_groups(store: Store, agents: Collection[str] | None = None) -> GroupReport:
     """Returns the groups of ``agents`` in a store; of all agents where None.
 
-    The outcome of an attempt is what its own reward parts come to, the last known one of each name; see ``total_of``.
+    The outcome of an attempt is what it was worth by its own rewards; see ``core/rewards.py``.
     """
-    episodes, rewards = schema.episodes.c, schema.rewards.c
-    own = rewards.span_id.is_(None) & rewards.decision_id.is_(None) & rewards.episode_id.is_not(None)
-    place = func.row_number().over(partition_by=(rewards.episode_id, rewards.name), order_by=rewards.sequence.desc())
-    part = (rewards.value * rewards.weight).label("part")
-    parts = select(rewards.episode_id, rewards.name, part, place.label("place"))
-    latest = parts.where(own & (rewards.weight != 0) & rewards.value.is_not(None)).subquery()
-    outcome = (
-        select(latest.c.episode_id, total_of(latest.c.name, latest.c.part).label("outcome"))
-        .where(latest.c.place == 1)
-        .group_by(latest.c.episode_id)
-        .subquery()
-    )
-    spread = cast(func.max(outcome.c.outcome) - func.min(outcome.c.outcome), Float)
-    known = func.count(outcome.c.outcome)
+    episodes, outcome = schema.episodes.c, rewards_of_episodes()
+    spread = cast(func.max(outcome.c.reward) - func.min(outcome.c.reward), Float)
+    known = func.count(outcome.c.reward)
     size = func.count()
     group = (
         select(

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from learnloop.core.clock import to_micros
-from learnloop.core.records import TOTAL, Decision, Episode, EpisodeStatus, Json, Record, Reward, Span, SpanStatus
+from learnloop.core.records import Decision, Episode, EpisodeStatus, Json, Record, Reward, Span, SpanStatus
+from learnloop.core.rewards import Part, Parts, RewardParts, part_key, part_of
 
 StepKind = Literal["auto", "decisions", "spans"]
 RewardKind = Literal["auto", "steps", "episode"]
@@ -32,7 +33,7 @@ NO_EPISODE = "its steps have no episode record"
 NO_STEPS = "it has no step: no decision and no executed tool"
 NO_REWARD = "it has no reward"
 STEP_WITHOUT_REWARD = "a step has no reward while others have"
-NOT_COMPUTED = "a part of its reward could not be computed"
+NOT_COMPUTED = "its reward, or that of a step, could not be computed"
 FORBIDDEN_ACTION = "it took an action that its own mask forbids"
 
 
@@ -85,16 +86,17 @@ class _Choice(NamedTuple):
     allowed: tuple[str, ...]
 
 
-class _Part(NamedTuple):
+class _Given(NamedTuple):
     """One part of a reward."""
 
-    created: int
-    reward_id: str
+    order: tuple[int, int, str]
+    """Later ones replace earlier ones: by the log where it says when they came, else by their time."""
     decision_id: str | None
     span_id: str | None
-    name: str
-    value: float | None
-    """What is learned: value x weight; None: not computed."""
+    key: str
+    """Of what it replaces."""
+    part: Part | None
+    """None: not computed."""
 
 
 @dataclass(slots=True)
@@ -105,7 +107,7 @@ class _Gathered:
     input: Any = None
     calls: dict[str, _Call] = field(default_factory=dict)
     choices: dict[str, _Choice] = field(default_factory=dict)
-    parts: list[_Part] = field(default_factory=list)
+    parts: list[_Given] = field(default_factory=list)
     starts: dict[str, int] = field(default_factory=dict)
     """When each span that is no executed tool began, in microseconds."""
     arrivals: dict[str, int] = field(default_factory=dict)
@@ -146,7 +148,7 @@ class EpisodeLog:
         self._episodes: dict[str, _Gathered] = {}
         self._homes: dict[str, str] = {}
         """The episode of each decision, by the decision's id."""
-        self._homeless: list[_Part] = []
+        self._homeless: list[_Given] = []
         """Parts that name a decision and no episode."""
         self._num_rewards = 0
 
@@ -210,9 +212,9 @@ class EpisodeLog:
         self._num_rewards += 1
         if reward.weight == 0.0:
             return
-        value = None if reward.value is None else reward.value * reward.weight
-        created = to_micros(reward.created_at)
-        part = _Part(created, reward.reward_id, reward.decision_id, reward.span_id, sys.intern(reward.name), value)
+        order = (sequence or 0, to_micros(reward.created_at), reward.reward_id)
+        key = sys.intern(part_key(reward))
+        part = _Given(order, reward.decision_id, reward.span_id, key, part_of(reward))
         if reward.episode_id is None:
             self._homeless.append(part)
             return
@@ -268,20 +270,41 @@ class EpisodeLog:
         )
 
     def _earned(self, gathered: _Gathered, steps: Sequence[_Step]) -> list[float]:
-        """Returns the reward of each step: the sum of its parts, and at the last step those of the whole episode."""
-        totals: list[dict[tuple[str, str], float | None]] = [{} for _ in steps]
-        whole: dict[tuple[str, str], float | None] = {}
+        """Returns the reward of each step: what it was worth, and at the last step what the whole episode was."""
+        whole = _Earned()
+        earned = [_Earned() for _ in steps]
         places = _Places(gathered, steps)
-        for part in sorted(gathered.parts, key=lambda part: part[:2]):
-            place = places.of(part)
-            if place is None:
-                continue
-            target = totals[place] if place >= 0 else whole
-            key = (part.decision_id or part.span_id or "", part.name)
-            # A part that is given again replaces the old one; one that could not be computed replaces nothing.
-            if part.value is not None or key not in target:
-                target[key] = part.value
-        return _paid(totals, whole, self._rewards)
+        for given in sorted(gathered.parts, key=lambda given: given.order):
+            place = places.of(given)
+            if place is not None:
+                (earned[place] if place >= 0 else whole).take(given)
+        return _paid(earned, whole, self._rewards)
+
+
+class _Earned:
+    """What is known of what a step, or a whole episode, earned."""
+
+    def __init__(self) -> None:
+        self.has_unknown = False
+        self._parts: dict[str, Parts] = {}
+        """By the decision or span that they are of."""
+
+    def take(self, given: _Given) -> None:
+        """Takes a part, later ones after earlier ones; one that could not be computed changes nothing."""
+        if given.part is None:
+            self.has_unknown = True
+        else:
+            self._parts.setdefault(given.decision_id or given.span_id or "", {})[given.key] = given.part
+
+    def total(self, whole: _Earned | None = None) -> float | None:
+        """Returns what it earned in all; defaults count where nothing is known of the ``whole`` episode.
+
+        None: it is not known.
+        """
+        of_episode = {} if whole is None else whole._parts.get("", {})
+        found = [RewardParts(parts, of_episode).own_total for parts in self._parts.values()]
+        known = [each for each in found if each is not None]
+        return sum(known) if known else None
 
 
 class _Places:
@@ -296,7 +319,7 @@ class _Places:
         self._places = {step.key: index for index, step in enumerate(steps)}
         self._starts = [step.place for step in steps]
 
-    def of(self, part: _Part) -> int | None:
+    def of(self, part: _Given) -> int | None:
         """Returns the number of the step; -1: the episode as a whole; None: a decision that is not looked at."""
         key = part.decision_id or part.span_id
         if key is None:
@@ -311,34 +334,21 @@ class _Places:
         return -1 if began is None else bisect_right(self._starts, began) - 1
 
 
-def _paid(
-    totals: list[dict[tuple[str, str], float | None]], whole: Mapping[tuple[str, str], float | None], kind: RewardKind
-) -> list[float]:
+def _paid(steps: list[_Earned], whole: _Earned, kind: RewardKind) -> list[float]:
     if kind == "episode":
-        totals = [{} for _ in totals]
+        steps = [_Earned() for _ in steps]
     elif kind == "steps":
-        whole = {}
-    totals, whole = [_counting(parts) for parts in totals], _counting(whole)
-    if any(value is None for parts in [*totals, whole] for value in parts.values()):
-        raise LeftOut(NOT_COMPUTED)
-    rewarded = sum(map(bool, totals))
-    if not rewarded and not whole:
-        raise LeftOut(NO_REWARD)
-    if rewarded and rewarded < len(totals):
-        raise LeftOut(STEP_WITHOUT_REWARD)
-    earned = [_sum(parts) for parts in totals]
-    earned[-1] += _sum(whole)
+        whole = _Earned()
+    totals, last = [each.total(whole) for each in steps], whole.total()
+    has_rewards = any(total is not None for total in totals)
+    lacking = [step for step, total in zip(steps, totals, strict=True) if total is None]
+    if not has_rewards and last is None:
+        raise LeftOut(NOT_COMPUTED if any(each.has_unknown for each in [*steps, whole]) else NO_REWARD)
+    if has_rewards and lacking:
+        raise LeftOut(NOT_COMPUTED if any(each.has_unknown for each in lacking) else STEP_WITHOUT_REWARD)
+    earned = [total or 0.0 for total in totals]
+    earned[-1] += last or 0.0
     return earned
-
-
-def _sum(parts: Mapping[tuple[str, str], float | None]) -> float:
-    return sum(value for value in parts.values() if value is not None)
-
-
-def _counting(parts: Mapping[tuple[str, str], float | None]) -> dict[tuple[str, str], float | None]:
-    """Returns the parts that count: of what has a known ``total`` that alone."""
-    whole = {subject for (subject, name), value in parts.items() if name == TOTAL and value is not None}
-    return {key: value for key, value in parts.items() if key[1] == TOTAL or key[0] not in whole}
 
 
 def _calls_as_steps(gathered: _Gathered, by_file: bool) -> tuple[list[_Step], int]:

@@ -16,6 +16,7 @@ import msgspec
 
 from learnloop.core.attempts import ToolCall
 from learnloop.core.records import Episode, Reward, Span
+from learnloop.core.rewards import LABEL, worth
 from learnloop.store import Store
 from learnloop.traces.conversation.messages import as_text, text_of
 from learnloop.traces.conversation.steps import TOOL_OPERATION, Step, in_time_order, steps_of
@@ -29,7 +30,8 @@ def to_execution_trace(records: EpisodeRecords) -> dict[str, Any]:
     episode = records.episode
     spans = in_time_order(records.spans)
     steps = steps_of(spans)
-    latest = {each.name: each for each in records.rewards if each.span_id is None}
+    rewards = [each for each in records.rewards if each.span_id is None]
+    label = _label(rewards)
     metadata = episode.metadata
     timed = metadata.get("time_unknown") is not True
     return {
@@ -46,8 +48,8 @@ def to_execution_trace(records: EpisodeRecords) -> dict[str, Any]:
         "total_cost": sum(_number(step.attributes.get("cost_usd")) for step in steps),
         "execution_duration_ms": _milliseconds(episode) if timed else 0.0,
         "llm_calls_count": _num_calls(steps),
-        "label": _label(latest.get("label")),
-        "reward_score": _score(latest),
+        "label": label,
+        "reward_score": _score(rewards, label),
         "manual_review": metadata.get("manual_review") is True,
         "review_notes": _text(metadata.get("review_notes")),
     }
@@ -117,21 +119,22 @@ def _reasoning(step: Step) -> Iterator[dict[str, Any]]:
             }
 
 
-def _label(reward: Reward | None) -> bool | None:
-    return None if reward is None or reward.value is None else _ONE_LABEL.get(reward.value)
+def _label(rewards: Sequence[Reward]) -> bool | None:
+    """Returns what people say, the last label of each, where that is a plain yes or no."""
+    said = {each.author: each.value for each in rewards if each.name == LABEL and each.value is not None}
+    return _ONE_LABEL.get(sum(said.values()) / len(said)) if said else None
 
 
-def _score(latest: Mapping[str, Reward]) -> float | None:
-    """Returns the score from 0 to 1 that a run has: by its name, else the sum of its parts where that is one."""
-    named = latest.get("reward_score")
-    if named is not None:
-        return named.value if named.value is not None and 0.0 <= named.value <= 1.0 else None
-    parts = [each for name, each in latest.items() if name != "label" and each.weight]
-    values = [each.value * each.weight for each in parts if each.value is not None]
-    if not parts or len(values) < len(parts):
-        return None
-    total = sum(values)
-    return total if 0.0 <= total <= 1.0 else None
+def _score(rewards: Sequence[Reward], label: bool | None) -> float | None:
+    """Returns the score from 0 to 1 that a run has: by its name, else what it was worth in all.
+
+    Where a plain label is all that is known, there is no score: the label says it, as in the original's files.
+    """
+    named = [each for each in rewards if each.name == "reward_score"]
+    others = [each for each in rewards if each.name != LABEL]
+    in_all = None if label is not None and worth(others) is None else worth(rewards)
+    score = named[-1].value if named else in_all
+    return score if score is not None and 0.0 <= score <= 1.0 else None
 
 
 def _sum(steps: Sequence[Step], name: str) -> int:
