@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pytest
 
+from learnloop.core.errors import RewardError, UsageError
 from learnloop.core.records import Reward
-from learnloop.core.rewards import RewardParts, RewardState, state_of, worth
+from learnloop.core.rewards import RewardParts, RewardState, RewardTarget, check_reward, new_rewards, state_of, worth
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -107,3 +110,60 @@ def test_the_reward_of_a_span_is_none_of_its_episode_s() -> None:
 )
 def test_what_may_still_come_is_not_missing(total: float | None, waits: datetime | None, expected: RewardState) -> None:
     assert state_of(total, waits, T0) is expected
+
+
+# Given ---------------------------------------------------------------------------------------------------------------
+
+
+def test_rewards_are_finite_numbers() -> None:
+    values = (0.5, 3, True, np.float32(0.25), np.int64(2), np.False_)
+    assert [check_reward(value) for value in values] == [0.5, 3.0, 1.0, 0.25, 2.0, 0.0]
+    for bad in ("1", None, [1.0]):
+        with pytest.raises(RewardError, match="is not a reward"):
+            check_reward(bad)
+    for bad in (math.nan, math.inf, -math.inf, 10**400):
+        with pytest.raises(RewardError, match="give a finite number"):
+            check_reward(bad)
+
+
+def test_the_parts_of_a_reward_that_is_given() -> None:
+    target = RewardTarget("e", "d")
+    values = {"solved": True, "cost": np.float32(0.5), "latency": None}
+    given = new_rewards(target, values, weights={"cost": -2, "latency": 0}, author="eva", reason="seen", key="k")
+    assert [(each.name, each.value, each.weight) for each in given] == [
+        ("solved", 1.0, 1.0),
+        ("cost", 0.5, -2.0),
+        ("latency", None, 0.0),
+    ]
+    assert {(each.episode_id, each.decision_id, each.author, each.reason) for each in given} == {
+        ("e", "d", "eva", "seen")
+    }
+    again = new_rewards(target, values, key="k")
+    assert [each.reward_id for each in again] == [each.reward_id for each in given], "the same reward"
+    new = new_rewards(target, values)
+    assert len({each.reward_id for each in [*new, *new_rewards(target, values)]}) == 6
+
+
+@pytest.mark.parametrize(
+    ("values", "more", "error", "message"),
+    [
+        ({}, {}, UsageError, "at least one named part"),
+        ({"default": 0.5}, {}, UsageError, "'default' is the part that a policy's settings give"),
+        ({"a": 1.0, "": 1.0}, {}, UsageError, "'' cannot name a reward"),
+        ({"a\n": 1.0}, {}, UsageError, "printable"),
+        ({"a" * 201: 1.0}, {}, UsageError, "200"),
+        ({"a": 1.0}, {"weights": {"b": 1.0}}, UsageError, "which are no parts"),
+        ({"a": 1.0}, {"weights": {"a": None}}, RewardError, "weight of a is None"),
+        ({"a": 1.0}, {"weights": {"a": math.nan}}, RewardError, "weight of a"),
+        ({"a": 1.0}, {"author": " "}, UsageError, "author is empty"),
+        ({"a": 1.0, "b": math.nan}, {}, RewardError, "reward b: .*finite"),
+        ({"a": "1"}, {}, RewardError, "reward a: '1' is not a reward"),
+        ({"a": 2e100}, {}, RewardError, "up to 1e"),
+        ({"a": 1e60}, {"weights": {"a": 1e60}}, RewardError, "products up to 1e"),
+    ],
+)
+def test_what_cannot_be_a_reward(
+    values: dict[str, Any], more: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        new_rewards(RewardTarget("e"), values, **more)

@@ -3,7 +3,7 @@
 They know nothing of stores, agents, environments or evaluation.
 """
 
-from learnloop.algorithms.bandits.actions import allowed_actions, check_actions, check_reward, draw
+from learnloop.algorithms.bandits.actions import allowed_actions, check_actions, draw
 from learnloop.algorithms.bandits.config import BanditConfig
 from learnloop.algorithms.bandits.contextual import BanditTrainer, ContextualBandit, Prepared, build_config
 from learnloop.algorithms.bandits.exploration import ExplorationConfig, explore, explore_distribution
@@ -73,7 +73,6 @@ __all__ = [
     "build_algorithm",
     "build_config",
     "check_actions",
-    "check_reward",
     "configure",
     "draw",
     "explore",

@@ -198,10 +198,11 @@ def reward(
       learnloop decisions reward 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012 1
       learnloop decisions reward 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012 click=1 minutes=-0.3
     """
-    from learnloop.loop.decisions.changes import reward as write
+    from learnloop.core.rewards import RewardTarget
+    from learnloop.loop.rewards.recording import record_rewards
 
-    values = _parts(parts)
-    rewards = write(open_workspace(ctx), decision_id, values, author=author, reason=reason)
+    values, target = _parts(parts), RewardTarget(None, decision_id)
+    rewards = record_rewards(open_workspace(ctx), target, values, author=author, reason=reason)
     if as_json:
         print_json("learnloop.decision-rewards/v1", decision_id=decision_id, rewards=rewards)
         return

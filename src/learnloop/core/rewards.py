@@ -1,4 +1,4 @@
-"""What a run or a decision was worth in all: one rule, over the parts of its reward.
+"""What a run or a decision was worth in all: one rule, over the parts of its reward; and the parts that may be given.
 
 Of each part the newest value counts; of a label the newest of each person. A part without a value (None: it could not
 be computed) changes nothing, and one of weight 0 is a metric. Of what is left, the first of these that is there is the
@@ -17,17 +17,23 @@ episodes in SQL, and a property test holds the two equal.
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import IntEnum, StrEnum
 from typing import Final, NamedTuple
 
-from learnloop.core.records import DEFAULT, TOTAL, Reward
+from learnloop.core.clock import now
+from learnloop.core.errors import RewardError, UsageError
+from learnloop.core.ids import new_id
+from learnloop.core.records import DEFAULT, MAX_REWARD, TOTAL, Reward
 
 LABEL: Final = "label"
 """The name of the part that a person's label is. It stands for the whole."""
 COMPUTED: Final = "rewards"
 """The source of parts that reward functions computed."""
+MAX_NAME: Final = 200
+"""Characters of a part's name."""
 
 
 class Rank(IntEnum):
@@ -146,3 +152,126 @@ def state_of(total: float | None, waits_until: datetime | None, moment: datetime
         return RewardState.KNOWN
     is_waiting = waits_until is not None and moment < waits_until
     return RewardState.PENDING if is_waiting else RewardState.MISSING
+
+
+# Given ---------------------------------------------------------------------------------------------------------------
+
+
+class RewardTarget(NamedTuple):
+    """What a reward is for: an episode, a decision, or a span of an episode."""
+
+    episode_id: str | None
+    """Of a decision the episode that it was made in."""
+    decision_id: str | None = None
+    span_id: str | None = None
+
+
+def new_rewards(
+    target: RewardTarget,
+    values: Mapping[str, object],
+    *,
+    weights: Mapping[str, object] | None = None,
+    source: str = "user",
+    author: str | None = None,
+    reason: str | None = None,
+    key: str | None = None,
+) -> list[Reward]:
+    """Returns the parts of a reward that somebody gives, all of them checked: one set of rules for all doors.
+
+    Args:
+        target: what it is for.
+        values: the parts by name; None: could not be computed.
+        weights: by part, 1 where not given; 0 makes a metric.
+        source: what gives it.
+        author: the person who gives it; None: no person, or it is not known which.
+        reason: why a value is None, or what else there is to say.
+        key: the same for the same reward, so that giving it twice stores it once; None: each is a new one.
+
+    Raises:
+        UsageError: there is no part, a name is reserved or none, a weight is of no part, or the author is empty.
+        RewardError: a value is neither None nor a finite number, a weight is none, or their product is too large.
+    """
+    if not values:
+        raise UsageError("a reward needs at least one named part, such as solved=1.0")
+    weights = weights or {}
+    strange = sorted(weights.keys() - values.keys())
+    if strange:
+        raise UsageError(f"weights name {strange}, which are no parts of this reward ({sorted(values)})")
+    if author is not None and not author.strip():
+        raise UsageError("author is empty; give the name of the person who says so, or leave it out")
+    moment = now()
+    return [
+        Reward(
+            reward_id=new_id() if key is None else f"{key}-{name}",
+            episode_id=target.episode_id,
+            decision_id=target.decision_id,
+            span_id=target.span_id,
+            name=check_part_name(name),
+            value=_checked(f"reward {name}", value),
+            weight=_checked_weight(name, value, weights.get(name, 1.0)),
+            source=source,
+            author=author,
+            reason=reason,
+            created_at=moment,
+        )
+        for name, value in values.items()
+    ]
+
+
+def check_part_name(name: object) -> str:
+    """Returns ``name`` if somebody may give a part of a reward that is called so.
+
+    Raises:
+        UsageError: it is not 1 to 200 printable characters, or is reserved.
+    """
+    if name == DEFAULT:
+        raise UsageError(f"{name!r} is the part that a policy's settings give; choose another name for this reward")
+    if not isinstance(name, str) or not name.strip() or not name.isprintable() or len(name) > MAX_NAME:
+        raise UsageError(f"{name!r} cannot name a reward; give 1 to {MAX_NAME} printable characters")
+    return name
+
+
+def check_reward(reward: object) -> float:
+    """Returns ``reward`` as a float; a boolean counts as 0 or 1.
+
+    Raises:
+        RewardError: it is not a finite number.
+    """
+    if type(reward) is float and math.isfinite(reward):
+        return reward
+    if not isinstance(reward, numbers.Real) and not _is_numpy_bool(reward):
+        raise RewardError(f"{reward!r} is not a reward; give a finite number, or None where it is not known")
+    try:
+        number = float(reward)  # type: ignore[arg-type]
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise RewardError(f"a reward is {number}; give a finite number, or None where it is not known")
+    return number
+
+
+def _is_numpy_bool(value: object) -> bool:
+    """Returns whether it is one, without loading numpy: it is no ``numbers.Real`` as numpy's other numbers are."""
+    return type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_")
+
+
+def _checked(what: str, value: object) -> float | None:
+    if value is None:
+        return None
+    try:
+        number = check_reward(value)
+    except RewardError as error:
+        raise RewardError(f"{what}: {error}") from error
+    if abs(number) > MAX_REWARD:
+        raise RewardError(f"{what} is {number:g}; allowed are numbers up to {MAX_REWARD:g}")
+    return number
+
+
+def _checked_weight(name: str, value: object, weight: object) -> float:
+    number = _checked(f"the weight of {name}", weight)
+    if number is None:
+        raise RewardError(f"the weight of {name} is None; give a number, 0 for a metric that is not learned from")
+    product = 0.0 if value is None else check_reward(value) * number
+    if not abs(product) <= MAX_REWARD:
+        raise RewardError(f"reward {name} is {value} x {weight}; allowed are products up to {MAX_REWARD:g}")
+    return number

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from learnloop.algorithms import allowed_actions, check_actions, check_reward, draw
-from learnloop.core.errors import ActionError, RewardError
+from learnloop.algorithms import allowed_actions, check_actions, draw
+from learnloop.core.errors import ActionError
 
 ACTIONS = ["store", "gzip", "xz"]
 
@@ -37,17 +37,6 @@ def test_good_actions_and_masks_are_accepted() -> None:
 def test_bad_actions_and_masks_are_refused(actions: list[str], mask: list[bool] | None, message: str) -> None:
     with pytest.raises(ActionError, match=message):
         check_actions(actions, mask)
-
-
-def test_rewards_are_finite_numbers() -> None:
-    values = (0.5, 3, True, np.float32(0.25), np.int64(2), np.False_)
-    assert [check_reward(value) for value in values] == [0.5, 3.0, 1.0, 0.25, 2.0, 0.0]
-    for bad in ("1", None, [1.0]):
-        with pytest.raises(RewardError, match="is not a reward"):
-            check_reward(bad)
-    for bad in (math.nan, math.inf, -math.inf, 10**400):
-        with pytest.raises(RewardError, match="give a finite number"):
-            check_reward(bad)
 
 
 def test_draws_follow_the_probabilities_and_never_hit_a_zero() -> None:

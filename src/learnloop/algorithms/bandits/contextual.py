@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from learnloop.algorithms.bandits.actions import allowed_actions, check_actions, check_reward
+from learnloop.algorithms.bandits.actions import allowed_actions, check_actions
 from learnloop.algorithms.bandits.linear_policy import LinearPolicy
 from learnloop.algorithms.bandits.linucb import LinUCBConfig, linucb_probabilities
 from learnloop.algorithms.bandits.ridge import Ridge
@@ -23,6 +23,7 @@ from learnloop.algorithms.bandits.thompson import ThompsonConfig, thompson_proba
 from learnloop.core.arrays import F64, Bools, Indices
 from learnloop.core.errors import CorruptError, UsageError, one_of
 from learnloop.core.protocols import Context, PolicyArtifact, Sample
+from learnloop.core.rewards import check_reward
 from learnloop.nn.encoders.context_encoder import ContextEncoder
 from learnloop.nn.encoders.context_schema import ContextSchema
 

@@ -11,24 +11,24 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from learnloop.algorithms import build_config, check_reward
+from learnloop.algorithms import build_config
 from learnloop.algorithms.bandits.contextual import AnyConfig
-from learnloop.core.clock import now
-from learnloop.core.errors import ConflictError, LearnloopError, NotFoundError, RewardError, UsageError, one_of
-from learnloop.core.ids import new_id
+from learnloop.core.errors import ConflictError, LearnloopError, NotFoundError, UsageError, one_of
 from learnloop.core.names import check_name
 from learnloop.core.protocols import Context
-from learnloop.core.records import MAX_REWARD, Decision, Episode, Json, Record, Reward
+from learnloop.core.records import Decision, Episode, Json
+from learnloop.core.rewards import RewardTarget
 from learnloop.decisions import Choice, DecisionPoint, declared_schema
 from learnloop.evaluation import VerificationOptions
 from learnloop.loop.agent.capture import Capture
 from learnloop.loop.agent.episode import OpenEpisode
 from learnloop.loop.agent.policy_sync import Keeper
 from learnloop.loop.agent.proving import ProofResult, prove_from_log
+from learnloop.loop.rewards.recording import find_queued, record_rewards
 from learnloop.loop.workspace.settings import find_settings
 from learnloop.loop.workspace.workspace import Workspace
 from learnloop.nn import ContextSchema, FeatureKind
@@ -36,8 +36,6 @@ from learnloop.traces import Recorder
 
 if TYPE_CHECKING:
     from learnloop.loop.rewards.rewarding import RewardProcess, TaskCompletion
-
-RecordType = TypeVar("RecordType", bound=Record)
 
 EXIT_SECONDS = 5.0
 """How long the end of a program waits, at most, for each thing that is still to be saved."""
@@ -208,24 +206,22 @@ class Loop(Capture):
             NotFoundError: there is no such decision or episode.
             RewardError: a value is neither None nor a finite number.
         """
+        fields: dict[str, Any] = {"weights": weights, "reason": reason}
         if isinstance(target, Choice):
-            rewards = self._rewards(
-                values, weights, reason, episode_id=target.episode_id, decision_id=target.decision_id
-            )
-            self._write_rewards(rewards, [target.policy])
+            given = RewardTarget(target.episode_id, target.decision_id)
+            self._reward(given, [target.policy], values, **fields)
             return
         if not isinstance(target, str):
             raise UsageError(f"{target!r} cannot be rewarded; give a choice, or the id of a decision or an episode")
-        decision = self._find(Decision, target)
+        decision = find_queued(self.workspace, Decision, target)
         if decision is not None:
-            rewards = self._rewards(values, weights, reason, episode_id=decision.episode_id, decision_id=target)
-            self._write_rewards(rewards, [decision.policy])
+            self._reward(RewardTarget(decision.episode_id, target), [decision.policy], values, **fields)
             return
-        if self._find(Episode, target) is None:
+        if self.workspace.store.find(Episode, target) is None:
             raise NotFoundError(f"no decision and no episode has the id {target!r}")
         decisions = self.workspace.store.iterate(Decision, where={"episode_id": target, "agent_id": self.agent_id})
         policies = list(dict.fromkeys(each.policy for each in decisions))
-        self._write_rewards(self._rewards(values, weights, reason, episode_id=target), policies)
+        self._reward(RewardTarget(target), policies, values, **fields)
 
     def process_task_completion(
         self, task_id: str, result: Mapping[str, Any], *, process: RewardProcess | None = None
@@ -349,46 +345,17 @@ class Loop(Capture):
         weights: Mapping[str, float] | None,
         reason: str | None,
     ) -> None:
-        rewards = self._rewards(values, weights, reason, episode_id=episode.episode_id)
-        self._write_rewards(rewards, list(episode.policies))
+        target = RewardTarget(episode.episode_id)
+        self._reward(target, list(episode.policies), values, weights=weights, reason=reason)
 
-    def _rewards(
-        self,
-        values: Mapping[str, float | None],
-        weights: Mapping[str, float] | None,
-        reason: str | None,
-        *,
-        episode_id: str | None,
-        decision_id: str | None = None,
-    ) -> list[Reward]:
-        """Returns the parts of a reward, all of them checked before anything is written."""
-        if not values:
-            raise UsageError("a reward needs at least one named part, such as solved=1.0")
-        unknown = set(weights or {}) - set(values)
-        if unknown:
-            raise UsageError(f"weights name {sorted(unknown)}, which are no parts of this reward ({sorted(values)})")
-        moment = now()
-        return [
-            Reward(
-                reward_id=new_id(),
-                episode_id=episode_id,
-                decision_id=decision_id,
-                name=name,
-                value=_checked(name, value),
-                weight=_checked_weight(name, value, (weights or {}).get(name, 1.0)),
-                reason=reason,
-                created_at=moment,
-            )
-            for name, value in values.items()
-        ]
-
-    def _write_rewards(self, rewards: Sequence[Reward], policies: Sequence[str]) -> None:
-        """Records rewards and lets ``policies`` learn from them.
+    def _reward(
+        self, target: RewardTarget, policies: Sequence[str], values: Mapping[str, float | None], **fields: Any
+    ) -> None:
+        """Records a reward and lets ``policies`` learn from it.
 
         Where a decision is not in memory and the log cannot be read now, its policy learns when it next syncs.
         """
-        for reward in rewards:
-            self.workspace.store.offer(reward)
+        rewards = record_rewards(self.workspace, target, values, is_queued=True, **fields)
         for policy in policies:
             try:
                 point = self._points.get(policy) or self._point(policy)
@@ -396,14 +363,6 @@ class Loop(Capture):
                     point.apply(reward)
             except LearnloopError as error:
                 self._learning_error = f"{policy} has not learned a reward yet: {error}"
-
-    def _find(self, kind: type[RecordType], key: str) -> RecordType | None:
-        """Returns a record that may have been made a moment ago and still be queued; None where there is none."""
-        found = self.workspace.store.find(kind, key)
-        if found is None:
-            self.workspace.store.write([])  # waits for what is queued
-            found = self.workspace.store.find(kind, key)
-        return found
 
     def _learning_trouble(self) -> str | None:
         damage = next((point.damage for point in list(self._points.values()) if point.damage), None)
@@ -419,29 +378,6 @@ def _verification_options(options: Mapping[str, Any]) -> VerificationOptions:
         return msgspec.convert(options, VerificationOptions)
     except msgspec.ValidationError as error:
         raise UsageError(f"the options {options} cannot be used: {error}; allowed are {one_of(allowed)}") from error
-
-
-def _checked(name: str, value: object) -> float | None:
-    """Returns a reward's value as a float; booleans count as 0 and 1, other libraries' numbers as what they say."""
-    if value is None:
-        return None
-    try:
-        number = check_reward(value)
-    except RewardError as error:
-        raise RewardError(f"reward {name}: {error}") from error
-    if abs(number) > MAX_REWARD:
-        raise RewardError(f"reward {name} is {number}; allowed are numbers up to {MAX_REWARD:g}")
-    return number
-
-
-def _checked_weight(name: str, value: object, weight: object) -> float:
-    number = _checked(f"weight of {name}", weight)
-    if number is None:
-        raise RewardError(f"the weight of {name} is None; give a number, 0 for a metric that is not learned from")
-    product = 0.0 if value is None else (_checked(name, value) or 0.0) * number
-    if not abs(product) <= MAX_REWARD:
-        raise RewardError(f"reward {name} is {value} x {weight}; allowed are products up to {MAX_REWARD:g}")
-    return number
 
 
 def _close_at_exit(reference: weakref.ref[Loop]) -> None:

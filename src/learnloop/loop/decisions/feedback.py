@@ -6,10 +6,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from learnloop.core.clock import now
-from learnloop.core.errors import NotFoundError, UsageError
-from learnloop.core.ids import new_id
-from learnloop.core.records import Decision, Episode, Reward
+from learnloop.core.errors import UsageError
+from learnloop.core.records import Reward
+from learnloop.core.rewards import RewardTarget
+from learnloop.loop.rewards.recording import record_rewards
 from learnloop.loop.workspace.workspace import Workspace
 
 SOURCE: Final = "user"
@@ -69,6 +69,7 @@ def record_feedback(
     *,
     decision_id: str | None = None,
     episode_id: str | None = None,
+    key: str | None = None,
 ) -> list[Reward]:
     """Writes what a user says of a decision or an episode as parts of its reward, and returns them.
 
@@ -82,39 +83,23 @@ def record_feedback(
         feedback: what the user says.
         decision_id: the decision that it is about.
         episode_id: the episode that it is about, where it is about no single decision.
+        key: the same for the same feedback, so that telling it twice stores it once; None: each is a new one.
 
     Raises:
         NotFoundError: there is no such decision or episode.
         UsageError: both or neither is named.
     """
-    if (decision_id is None) == (episode_id is None):
-        raise UsageError(
-            f"decision_id is {decision_id!r} and episode_id {episode_id!r}; name the one that the feedback is about"
-        )
-    if decision_id is not None:
-        episode_id = workspace.store.get(Decision, decision_id).episode_id
-    elif episode_id is not None and workspace.store.find(Episode, episode_id) is None:
-        raise NotFoundError(f"there is no episode {episode_id!r}")
-    moment = now()
-
-    def part(name: str, value: float, weight: float) -> Reward:
-        return Reward(
-            reward_id=new_id(),
-            episode_id=episode_id,
-            decision_id=decision_id,
-            name=name,
-            value=value,
-            weight=weight,
-            source=SOURCE,
-            author=feedback.author,
-            reason=feedback.comment,
-            created_at=moment,
-        )
-
-    kinds = _values(feedback)
-    rewards = [part(FEEDBACK, kinds[0][1], 1.0), *(part(f"{FEEDBACK}.{kind}", value, 0.0) for kind, value in kinds)]
-    workspace.store.write(rewards)
-    return rewards
+    kinds = {f"{FEEDBACK}.{kind}": value for kind, value in _values(feedback)}
+    return record_rewards(
+        workspace,
+        RewardTarget(episode_id, decision_id),
+        {FEEDBACK: next(iter(kinds.values())), **kinds},
+        weights=dict.fromkeys(kinds, 0.0),
+        source=SOURCE,
+        author=feedback.author,
+        reason=feedback.comment,
+        key=key,
+    )
 
 
 def kept_share(edit: Edit) -> float:

@@ -6,14 +6,11 @@ from typing import Final
 
 import msgspec
 
-from learnloop.algorithms import check_reward
-from learnloop.core.clock import now
-from learnloop.core.errors import NotFoundError, RewardError, UsageError
-from learnloop.core.ids import new_id
-from learnloop.core.names import check_name
-from learnloop.core.records import Episode, LabelRequest, Reward, Span
-from learnloop.core.rewards import LABEL, Parts, take_part, total_of
+from learnloop.core.errors import RewardError, UsageError
+from learnloop.core.records import Episode, LabelRequest, Reward
+from learnloop.core.rewards import LABEL, Parts, RewardTarget, check_reward, new_rewards, take_part, total_of
 from learnloop.loop.rewards.attempts import attempt_of
+from learnloop.loop.rewards.recording import find_target
 from learnloop.loop.traces.reading import resolve_episode
 from learnloop.loop.workspace.workspace import Workspace
 from learnloop.rewards.learned.label_queue import LabelQueue
@@ -66,27 +63,8 @@ def label(
         UsageError: ``value`` is no such value, or ``author`` is empty.
     """
     number = read_label(value)
-    check_name("a reward", name)
-    if author is not None and not author.strip():
-        raise UsageError("author is empty; give the name of the person who labels, or leave it out")
-    episode_id = resolve_episode(workspace, episode)
-    if span is not None:
-        found = workspace.store.find(Span, span)
-        if found is None or found.episode_id != episode_id:
-            raise NotFoundError(
-                f"the episode {episode_id} has no span {span!r}; learnloop traces show --json lists them"
-            )
-    reward = Reward(
-        reward_id=new_id(),
-        episode_id=episode_id,
-        span_id=span,
-        name=name,
-        value=number,
-        source=LABEL,
-        author=author,
-        reason=note,
-        created_at=now(),
-    )
+    target = find_target(workspace, RewardTarget(resolve_episode(workspace, episode), span_id=span))
+    (reward,) = new_rewards(target, {name: number}, source=LABEL, author=author, reason=note)
     if name == LABEL:
         LabelQueue(workspace.store).record(reward)
     else:

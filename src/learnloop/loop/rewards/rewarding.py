@@ -13,6 +13,7 @@ from learnloop.core.records import Episode, Record, Reward, RewardShare
 from learnloop.core.rewards import worth
 from learnloop.loop.rewards.engine import make_engine
 from learnloop.loop.rewards.histories import COSTS
+from learnloop.loop.rewards.recording import find_queued
 from learnloop.loop.workspace.settings import RewardSettings
 from learnloop.loop.workspace.workspace import Workspace
 from learnloop.rewards.functions.efficiency import costs_of
@@ -135,10 +136,7 @@ def _with_episode(workspace: Workspace, attempt: Attempt) -> Attempt:
     """Returns an attempt if its episode, where it names one, is stored and of its task; with whose run it was."""
     if attempt.episode_id is None:
         return attempt
-    episode = workspace.store.find(Episode, attempt.episode_id)
-    if episode is None:
-        workspace.store.write([])  # waits for what is queued
-        episode = workspace.store.find(Episode, attempt.episode_id)
+    episode = find_queued(workspace, Episode, attempt.episode_id)
     if episode is None:
         raise NotFoundError(
             f"there is no episode {attempt.episode_id!r}; record or import it first, or leave episode_id out"

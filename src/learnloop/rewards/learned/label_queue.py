@@ -18,7 +18,7 @@ from learnloop.core.errors import ConflictError, NotFoundError, TransitionError,
 from learnloop.core.ids import new_id
 from learnloop.core.lifecycles import check_transition
 from learnloop.core.records import LABEL_TRANSITIONS, Episode, LabelRequest, LabelStatus, Reward
-from learnloop.core.rewards import LABEL
+from learnloop.core.rewards import LABEL, RewardTarget, new_rewards
 from learnloop.store import Store, schema
 from learnloop.store.insert import insert_records
 from learnloop.store.mapping import record_columns, to_record
@@ -170,16 +170,8 @@ def _answer(connection: Connection, request: LabelRequest, value: float, said: t
     author, name, note = said
     if find_record(connection, Episode, request.episode_id) is None:
         raise NotFoundError(f"the episode {request.episode_id} that the request is about was removed; skip the request")
-    reward = Reward(
-        reward_id=new_id(),
-        episode_id=request.episode_id,
-        name=name,
-        value=value,
-        source=LABEL,
-        author=author,
-        reason=note,
-        created_at=now(),
-    )
+    target = RewardTarget(request.episode_id)
+    (reward,) = new_rewards(target, {name: value}, source=LABEL, author=author, reason=note)
     insert_records(connection, [reward])
     _close(connection, request, LabelStatus.ANSWERED, author, reward.reward_id)
     return reward

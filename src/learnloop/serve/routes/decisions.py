@@ -7,9 +7,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from learnloop.core.records import ApiScope, Decision, DecisionActivation, Reward
-from learnloop.loop.decisions.changes import activate, reward
+from learnloop.core.rewards import RewardTarget
+from learnloop.loop.decisions.changes import activate
 from learnloop.loop.decisions.feedback import Feedback, record_feedback
 from learnloop.loop.decisions.reading import DecisionDetail, list_decisions, show_decision
+from learnloop.loop.rewards.recording import record_rewards
 from learnloop.serve.deciding import Deciding, deciding
 from learnloop.serve.http.answers import answer
 from learnloop.serve.http.calls import call_of
@@ -171,7 +173,12 @@ async def give_feedback(request: Request) -> Response:
     service = service_of(request)
     body = await read_json(request, FeedbackBody)
     rewards = await service.call(
-        record_feedback, service.workspace, body, decision_id=body.decision_id, episode_id=body.episode_id
+        record_feedback,
+        service.workspace,
+        body,
+        decision_id=body.decision_id,
+        episode_id=body.episode_id,
+        key=call_of(request.scope).effect_id,
     )
     return answer(Rewarded(rewards=rewards), 201)
 
@@ -190,7 +197,10 @@ async def _give(request: Request, decision_id: str, body: RewardBody) -> Rewarde
     if not values:
         raise Problem(422, "the reward is empty; give value, or values by name")
     service = service_of(request)
-    key = call_of(request.scope).key
-    author = None if key is None else key.name
-    rewards = await service.call(reward, service.workspace, decision_id, values, reason=body.reason, author=author)
+    call = call_of(request.scope)
+    author = None if call.key is None else call.key.name
+    target = RewardTarget(None, decision_id)
+    rewards = await service.call(
+        record_rewards, service.workspace, target, values, reason=body.reason, author=author, key=call.effect_id
+    )
     return Rewarded(rewards=rewards)

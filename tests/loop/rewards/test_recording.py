@@ -1,0 +1,79 @@
+"""Whoever gives a reward, through whichever door, meets the same rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import learnloop as ll
+from learnloop.core.errors import NotFoundError, UsageError
+from learnloop.core.records import Reward
+from learnloop.core.rewards import RewardTarget
+from learnloop.loop.decisions.feedback import Feedback, record_feedback
+from learnloop.loop.rewards.labelling import label, label_queue
+from learnloop.loop.rewards.recording import find_target, record_rewards
+from learnloop.rewards import LabelAsk
+from tests.loop.recorded_runs import span
+
+
+@pytest.fixture
+def loop(tmp_path: Path) -> Iterator[ll.Loop]:
+    with ll.Loop("bot", home=tmp_path) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("door", ["choice", "decision", "episode", "open episode", "written", "label", "answer"])
+def test_no_door_takes_the_part_of_the_settings(loop: ll.Loop, door: str) -> None:
+    with loop.episode(task="t") as run:
+        choice = loop.choose("p", ["a", "b"])
+    loop.flush()
+    (request,) = label_queue(loop.workspace).ask([LabelAsk(episode_id=run.episode_id, reason="asked")])
+    with pytest.raises(UsageError, match="'default' is the part that a policy's settings give"):
+        match door:
+            case "choice":
+                loop.reward(choice, default=0.5)
+            case "decision":
+                loop.reward(choice.decision_id, default=0.5)
+            case "episode":
+                loop.reward(run.episode_id, solved=1.0, default=0.5)
+            case "open episode":
+                run.reward(default=0.5)
+            case "written":
+                record_rewards(loop.workspace, RewardTarget(run.episode_id), {"default": 0.5})
+            case "label":
+                label(loop.workspace, run.episode_id, "good", name="default")
+            case "answer":
+                label_queue(loop.workspace).answer(request.label_request_id, 1.0, "eva", name="default")
+    loop.flush()
+    assert loop.workspace.store.count(Reward) == 0
+
+
+def test_what_a_reward_is_for(loop: ll.Loop) -> None:
+    """Also what was recorded a moment ago and is not in the store yet."""
+    with loop.episode(task="t") as run:
+        choice = loop.choose("p", ["a", "b"])
+        outside = find_target(loop.workspace, RewardTarget(None, choice.decision_id))
+    assert outside == RewardTarget(run.episode_id, choice.decision_id)
+    assert find_target(loop.workspace, RewardTarget(run.episode_id)) == RewardTarget(run.episode_id)
+    loop.workspace.store.write([span(run.episode_id, 1, "chat", "m")])
+    known = f"{run.episode_id}-1"
+    assert find_target(loop.workspace, RewardTarget(run.episode_id, span_id=known)).span_id == known
+    for wrong in (RewardTarget(None, "d"), RewardTarget("e"), RewardTarget(run.episode_id, span_id="s")):
+        with pytest.raises(NotFoundError, match=r"'[des]'"):
+            find_target(loop.workspace, wrong)
+    for both in (RewardTarget(None), RewardTarget("e", "d")):
+        with pytest.raises(UsageError, match="name the one that the reward is for"):
+            find_target(loop.workspace, both)
+
+
+def test_the_same_reward_is_stored_once(loop: ll.Loop) -> None:
+    """A request that comes again after a crash has the same key."""
+    with loop.episode(task="t") as run:
+        pass
+    loop.flush()
+    for _ in range(2):
+        record_rewards(loop.workspace, RewardTarget(run.episode_id), {"solved": 1.0, "cost": 0.5}, key="k")
+        record_feedback(loop.workspace, Feedback(thumbs="up"), episode_id=run.episode_id, key="f")
+    assert loop.workspace.store.count(Reward) == 4
