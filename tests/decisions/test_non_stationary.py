@@ -15,6 +15,7 @@ from learnloop.decisions.service.settings import DecisionSettings, LearningSetti
 from learnloop.registry import Registry
 from learnloop.store import Store
 from tests.decisions.population import NAME, Population
+from tests.repeats import repeats
 
 EXPLORATION = ExplorationConfig(algorithm="epsilon_greedy", epsilon=0.3)
 BATCH = 500
@@ -35,7 +36,7 @@ def places(tmp_path: Path) -> Iterator[tuple[Store, Registry]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", repeats([0, 1, 2]))
 def test_it_recovers_after_a_change(places: tuple[Store, Registry], seed: int) -> None:
     """At 90 % of the optimum before, far below it right after the change, and back within ``RECOVERY`` decisions."""
     users = Population(*places, SETTINGS, seed)
@@ -56,11 +57,12 @@ def test_it_recovers_after_a_change(places: tuple[Store, Registry], seed: int) -
 
 
 @pytest.mark.slow
-def test_rewards_that_say_nothing_change_nothing(places: tuple[Store, Registry]) -> None:
-    """24 updates on rewards without a signal, before and after something was learned: none is swapped in."""
+@pytest.mark.parametrize("num_updates", repeats([4, 12]))
+def test_rewards_that_say_nothing_change_nothing(places: tuple[Store, Registry], num_updates: int) -> None:
+    """Updates on rewards without a signal, before and after something was learned: none is swapped in."""
     learning = msgspec.structs.replace(SETTINGS.learning, window=1_000)
     users = Population(*places, msgspec.structs.replace(SETTINGS, learning=learning), 3)
-    for _ in range(12):
+    for _ in range(num_updates):
         users.live(BATCH, shuffled=True)
         users.update()
     assert users.registry.alias_history(NAME) == []
@@ -69,11 +71,11 @@ def test_rewards_that_say_nothing_change_nothing(places: tuple[Store, Registry])
         users.update()
     moves = users.registry.alias_history(NAME)
     assert moves
-    for _ in range(12):
+    for _ in range(num_updates):
         users.live(BATCH, shuffled=True)
         users.update()
     assert users.registry.alias_history(NAME) == moves
     updates = list(users.store.iterate(LearningUpdate))
-    assert len(updates) == 26
+    assert len(updates) == 2 * num_updates + 2
     assert {each.error for each in updates} == {None}
     assert sum(each.verdict is Verdict.LEARNED for each in updates) == 1

@@ -15,6 +15,7 @@ from learnloop.core.errors import UsageError
 from learnloop.envs import check_env, make_stream, register_envs
 from learnloop.envs.prompt_mutation import MAX_DEFICIT, MUTATIONS, PromptMutationSimulator
 from learnloop.evaluation.returns import evaluate_returns
+from tests.repeats import repeats
 
 register_envs()
 
@@ -140,7 +141,7 @@ def test_what_has_no_meaning_is_refused(options: dict[str, Any], message: str) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", repeats([0, 1, 2]))
 def test_ppo_learns_it(seed: int) -> None:
     kwargs = {"size": 32}
     stream = make_stream("prompt-mutation", 8, env_kwargs=kwargs)

@@ -23,6 +23,7 @@ from learnloop.core.records import Agent, Decision, DecisionMode, Event, Record,
 from learnloop.store import Patience, Store, insert_records
 from learnloop.store.decision_log import MAX_RECORDS, DecisionLog
 from learnloop.store.engine import parse_url
+from tests.repeats import repeats
 from tests.store.test_faults import _in_namespace
 
 T0 = datetime(2026, 1, 1, 12, 0, 0, 123_456, tzinfo=UTC)
@@ -394,7 +395,7 @@ def _kill(url: str, num_kills: int) -> None:
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             acknowledged.update(process.stdout.readline().split())
-            time.sleep(0.003 * (attempt % 20))
+            time.sleep(0.006 * (attempt % 10))
             process.send_signal(signal.SIGKILL)
             acknowledged.update(key for line in process.stdout if line.endswith("\n") for key in line.split())
     with Store.open(url) as store:
@@ -411,10 +412,6 @@ def _kill(url: str, num_kills: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_kill_loses_no_acknowledged_decision(sqlite_url: str) -> None:
-    _kill(sqlite_url, 20)
-
-
-@pytest.mark.nightly
-def test_two_hundred_kills_lose_no_acknowledged_decision(sqlite_url: str) -> None:
-    _kill(sqlite_url, 200)
+@pytest.mark.parametrize("num_kills", repeats([10, 200]))
+def test_kills_lose_no_acknowledged_decision(sqlite_url: str, num_kills: int) -> None:
+    _kill(sqlite_url, num_kills)

@@ -18,6 +18,7 @@ from sqlalchemy import event
 from learnloop.core.errors import ConflictError, StoreLockedError, UnreachableError
 from learnloop.core.records import Agent, Span, SpanStatus
 from learnloop.store import Patience, Store
+from tests.repeats import repeats
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -233,7 +234,7 @@ def _kill_campaign(url: str, num_kills: int) -> set[str]:
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             acknowledged.update(process.stdout.readline().split())
-            time.sleep(0.003 * (attempt % 20))
+            time.sleep(0.006 * (attempt % 10))
             process.send_signal(signal.SIGKILL)
             whole_lines = [line for line in process.stdout if line.endswith("\n")]
             acknowledged.update(key for line in whole_lines for key in line.split())
@@ -257,9 +258,10 @@ def _all(statement: str):  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.slow
-def test_fifty_kills_lose_no_acknowledged_record_on_sqlite(sqlite_url: str) -> None:
-    acknowledged = _kill_campaign(sqlite_url, 50)
-    assert len(acknowledged) > 50
+@pytest.mark.parametrize("num_kills", repeats([10, 50]))
+def test_kills_lose_no_acknowledged_record_on_sqlite(sqlite_url: str, num_kills: int) -> None:
+    acknowledged = _kill_campaign(sqlite_url, num_kills)
+    assert len(acknowledged) > num_kills
     connection = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))
     assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
@@ -268,9 +270,10 @@ def test_fifty_kills_lose_no_acknowledged_record_on_sqlite(sqlite_url: str) -> N
 
 
 @pytest.mark.slow
-def test_ten_kills_lose_no_acknowledged_record_on_postgresql(postgres_url: str) -> None:
-    acknowledged = _kill_campaign(postgres_url, 10)
-    assert len(acknowledged) > 10
+@pytest.mark.parametrize("num_kills", repeats([5, 20]))
+def test_kills_lose_no_acknowledged_record_on_postgresql(postgres_url: str, num_kills: int) -> None:
+    acknowledged = _kill_campaign(postgres_url, num_kills)
+    assert len(acknowledged) > num_kills
     _check_after_kills(postgres_url, acknowledged)
 
 

@@ -275,8 +275,23 @@ class TestPrioritisedReplay(PrioritisedBufferContract):
 # Environments ------------------------------------------------------------------------------------------------------
 
 
-WITH_ARGUMENTS = {"LLMTask-v0", "TraceReplay-v0"}
-"""What cannot be made by its name alone."""
+WITH_ARGUMENTS = {"LLMTask-v0", "TraceReplay-v0", "GoalTask-v0"}
+"""What cannot be made by its name alone, or not for many steps."""
+
+
+class TestGoalTask(EnvironmentContract):
+    """Real commands: each step starts two sandboxes, so there are fewer. What a fast one earns hangs on the clock."""
+
+    num_steps = 15
+    arguments: ClassVar[dict[str, Any]] = {"rewards": {"speed_bonus": 0.0}}
+
+    def make(self) -> gymnasium.Env[Any, Any]:
+        return make_env("learnloop/GoalTask-v0", self.arguments).env
+
+
+class TestSimulatedGoalTask(TestGoalTask):
+    num_steps = 60
+    arguments: ClassVar[dict[str, Any]] = {**TestGoalTask.arguments, "make_executor": "simulated"}
 
 
 @pytest.mark.parametrize("env_id", [f"learnloop/{name}" for name in REGISTERED if name not in WITH_ARGUMENTS])

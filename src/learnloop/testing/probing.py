@@ -5,6 +5,7 @@ The settings with which our own algorithms pass are in ``probe_subjects``, and n
 
 from __future__ import annotations
 
+import math
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -31,7 +32,7 @@ from learnloop.testing.probe_subjects import (
     settings_for,
     subject_of,
 )
-from learnloop.testing.probes import PROBES, Family, Judged, answers
+from learnloop.testing.probes import NUM_NOISES, PROBES, Family, Judged, answers
 
 __all__ = [
     "DEFAULT_PROBES",
@@ -47,6 +48,9 @@ __all__ = [
     "temperature_of",
     "train",
 ]
+
+NUM_DRAWS = 2_000
+"""The soft value of continuous actions is an estimate from so many of them."""
 
 OnProgress = Callable[[int], None]
 """Is told how many steps were taken since its last call."""
@@ -148,7 +152,9 @@ def judge(algorithm: Algorithm, family: Family, *, continuous: bool = False) -> 
         raise UsageError(f"the family {family!r} needs action_values(observations), which the algorithm lacks")
 
     def value(observation: F32) -> float:
-        rows = 2_000 if family == "soft-q" and continuous else 1  # there it is an estimate from draws
+        rows = 1
+        if family == "soft-q" and continuous:  # there it is an estimate from draws, which noisy observations share
+            rows = NUM_DRAWS if observation.size == 1 else math.ceil(NUM_DRAWS / NUM_NOISES)
         return float(np.mean(offered.value(np.repeat(observation[None], rows, axis=0))))
 
     def action_values(observation: F32) -> Any:
