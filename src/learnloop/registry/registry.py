@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
-from sqlalchemy import Connection, delete, exists, select
 
 from learnloop.core.clock import now
 from learnloop.core.errors import CheckFailedError, ConflictError, NotFoundError, one_of
@@ -18,10 +17,9 @@ from learnloop.registry.artifacts import encode_artifact
 from learnloop.registry.folders import VersionFolders
 from learnloop.registry.references import CHAMPION, LATEST, PREVIOUS, check_alias, parse_reference
 from learnloop.registry.retention import removable
-from learnloop.store import Store, insert_records, schema
-from learnloop.store.queries.records import find_record, select_records
-
-_PAGE = 10_000
+from learnloop.store import Connection, Store, insert_records
+from learnloop.store.queries.policies import last_version_number, referred_versions
+from learnloop.store.queries.records import all_records, find_record, remove_records, select_records
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +85,7 @@ class Registry:
         with self._folders.lock():
             self._folders.sweep()
             self._folders.write(files)
-            return self._store.run(lambda connection: _insert_version(connection, version, certificate))
+            return self._store.run(_insert_version, version, certificate)
 
     def load(self, version: PolicyVersion) -> PolicyArtifact:
         """Returns the policy of ``version`` after checking every byte, name, shape, type and number of it.
@@ -188,7 +186,7 @@ class Registry:
             reason=reason,
             created_at=now(),
         )
-        return self._store.run(lambda connection: _move_alias(connection, move, expected))
+        return self._store.run(_move_alias, move, expected)
 
     def prune(self, policy: str, keep: int, *, dry_run: bool = False) -> list[PolicyVersion]:
         """Removes the oldest versions beyond the ``keep`` newest and returns them; certificates stay.
@@ -205,9 +203,9 @@ class Registry:
             UsageError: ``keep`` is below 1.
         """
         if dry_run:
-            return self._store.read(lambda connection: _removable(connection, policy, keep))
+            return self._store.read(_removable, policy, keep)
         with self._folders.lock():
-            removed, known = self._store.run(lambda connection: _remove_versions(connection, policy, keep))
+            removed, known = self._store.run(_remove_versions, policy, keep)
             for content_hash in {version.content_hash for version in removed} - known:
                 self._folders.remove(content_hash)
             self._folders.sweep(known)
@@ -221,9 +219,7 @@ def _insert_version(connection: Connection, version: PolicyVersion, certificate:
     )
     if same:
         return same[0]
-    column = schema.policy_versions.c
-    numbers = select(column.version).where(column.policy == version.policy).order_by(column.version.desc()).limit(1)
-    numbered = msgspec.structs.replace(version, version=(connection.execute(numbers).scalar() or 0) + 1)
+    numbered = msgspec.structs.replace(version, version=last_version_number(connection, version.policy) + 1)
     insert_records(connection, [numbered, certificate])
     return numbered
 
@@ -284,31 +280,15 @@ def _check_clock(connection: Connection, moves: Iterable[AliasMove]) -> None:
 
 
 def _removable(connection: Connection, policy: str, keep: int) -> list[PolicyVersion]:
-    versions = _all_versions(connection)
+    versions = all_records(connection, PolicyVersion)
     own = [version for version in versions if version.policy == policy]
-    aliases, decisions, column = schema.policy_aliases.c, schema.decisions.c, schema.policy_versions.c
-    referred = set(connection.execute(select(aliases.policy_version_id).distinct()).scalars())
-    used = exists().where(decisions.policy_version_id == column.policy_version_id)  # one look in the index for each
-    referred |= set(connection.execute(select(column.policy_version_id).where(column.policy == policy, used)).scalars())
-    referred |= {version.parent_id for version in versions if version.policy != policy and version.parent_id}
-    return removable(own, keep, referred)
-
-
-def _all_versions(connection: Connection) -> list[PolicyVersion]:
-    found: list[PolicyVersion] = []
-    after = None
-    while True:
-        page = select_records(connection, PolicyVersion, {}, after, _PAGE, False)
-        found += page
-        if len(page) < _PAGE:
-            return found
-        after = page[-1].policy_version_id
+    parents = {version.parent_id for version in versions if version.policy != policy and version.parent_id}
+    return removable(own, keep, referred_versions(connection, policy) | parents)
 
 
 def _remove_versions(connection: Connection, policy: str, keep: int) -> tuple[list[PolicyVersion], set[str]]:
     """Removes rows; returns them and the content hashes that still have a version."""
     removed = _removable(connection, policy, keep)
-    column = schema.policy_versions.c
-    for version in removed:
-        connection.execute(delete(schema.policy_versions).where(column.policy_version_id == version.policy_version_id))
-    return removed, set(connection.execute(select(column.content_hash).distinct()).scalars())
+    ids = [version.policy_version_id for version in removed]
+    remove_records(connection, PolicyVersion, {"policy_version_id": ids})
+    return removed, {version.content_hash for version in all_records(connection, PolicyVersion)}

@@ -16,6 +16,7 @@ from sqlalchemy.pool import StaticPool
 
 from learnloop.core.errors import MissingExtraError, NotFoundError, StoreError, UsageError
 from learnloop.core.records import Record
+from learnloop.store.urls import without_passwords
 
 if TYPE_CHECKING:
     from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -56,8 +57,7 @@ class Place(NamedTuple):
         """What messages call it: the path, or the URL without the password."""
         if self.path is not None:
             return str(self.path)
-        secrets = {name: "hidden" for name in self.url.query if "password" in name}
-        return self.url.update_query_dict(secrets).render_as_string(hide_password=True)
+        return without_passwords(self.url)
 
     @property
     def absolute_path(self) -> Path:

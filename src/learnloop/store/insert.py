@@ -44,6 +44,7 @@ from learnloop.store.mapping import (
     table_of,
     to_rows,
 )
+from learnloop.store.queries.episodes import episode_states
 from learnloop.store.words import queue_episodes
 
 WRITE_LOCK = 0x6C6561726E
@@ -234,13 +235,9 @@ def _existing(connection: Connection, kind: type[Record], keys: Sequence[str]) -
 
 def _insert_episodes(connection: Connection, records: Iterable[Record]) -> tuple[set[str], set[str]]:
     """Writes episodes; returns the ids that started and the ids that ended with this."""
-    states: dict[str, str] = {}
     folded: dict[str, Episode] = {}
     listed = [record for record in records if isinstance(record, Episode)]
-    table = schema.episodes
-    for chunk in _chunks({record.episode_id for record in listed}):
-        query = select(table.c.episode_id, table.c.status).where(table.c.episode_id.in_(chunk))
-        states.update((row[0], row[1]) for row in connection.execute(query))
+    states = episode_states(connection, {record.episode_id for record in listed})
     started: set[str] = set()
     ended: set[str] = set()
     for record in listed:
@@ -258,8 +255,8 @@ def _insert_episodes(connection: Connection, records: Iterable[Record]) -> tuple
     return started, ended
 
 
-def _is_final(status: str) -> bool:
-    return not EPISODE_TRANSITIONS[status]  # type: ignore[index]  # a StrEnum is its text
+def _is_final(status: EpisodeStatus) -> bool:
+    return not EPISODE_TRANSITIONS[status]
 
 
 def _fold(earlier: Episode, later: Episode) -> Episode:

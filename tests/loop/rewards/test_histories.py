@@ -76,7 +76,7 @@ def test_what_came_later_changes_no_reward_that_is_worked_out_again(workspace: W
 def test_the_newest_lines_of_a_long_history_are_looked_at(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("learnloop.loop.rewards.histories._MAX_LINES", 2)
+    monkeypatch.setattr("learnloop.store.queries.shares._MAX_LINES", 2)
     for number in range(1, 5):
         scored(workspace, f"e{number}")
     assert calls(workspace) == [4.0, 3.0]

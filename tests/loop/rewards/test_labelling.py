@@ -11,10 +11,11 @@ import pytest
 from learnloop.core.errors import ConflictError, NotFoundError, UsageError
 from learnloop.core.records import Episode, EpisodeStatus, LabelRequest, LabelStatus, Reward
 from learnloop.loop.rewards.labelling import label, label_queue, show_requests
-from learnloop.loop.rewards.learned import _unlabelled, labelled_attempts
+from learnloop.loop.rewards.learned import labelled_attempts
 from learnloop.loop.workspace.settings import find_settings
 from learnloop.loop.workspace.workspace import Workspace
 from learnloop.rewards.learned.label_queue import LabelAsk
+from learnloop.store.queries.labels import unlabelled_episodes
 from tests.loop.recorded_runs import answered
 
 
@@ -80,7 +81,7 @@ def test_a_label_of_a_step_is_none_of_the_run(workspace: Workspace) -> None:
     """The run can still be asked about."""
     workspace.store.write(answered("e2", "q", "a"))
     label(workspace, "e2", "good", span="e2-1")
-    assert sorted(_unlabelled(workspace, None)) == ["e1", "e2"]
+    assert sorted(workspace.store.read(unlabelled_episodes, None)) == ["e1", "e2"]
     assert list(labelled_attempts(workspace)) == []
     label(workspace, "e2", "good")
-    assert _unlabelled(workspace, None) == ["e1"]
+    assert workspace.store.read(unlabelled_episodes, None) == ["e1"]

@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-from sqlalchemy import exists, select
 
 from learnloop.core.attempts import Attempt
 from learnloop.core.errors import NotFoundError, UsageError, one_of
-from learnloop.core.records import Episode, EpisodeStatus, LabelRequest
-from learnloop.core.rewards import LABEL
+from learnloop.core.records import Episode, LabelRequest
 from learnloop.loop.rewards.attempts import attempt_of
 from learnloop.loop.rewards.labelling import labels_of
 from learnloop.loop.workspace.workspace import Workspace
@@ -23,7 +21,7 @@ from learnloop.rewards.learned.fitting import fit_learned_reward
 from learnloop.rewards.learned.label_queue import LabelQueue
 from learnloop.rewards.learned.reward import Labelled, LearnedReward, LearnedRewardConfig
 from learnloop.rewards.learned.selection import SelectionConfig, ask_for_labels, select_for_labels
-from learnloop.store import schema
+from learnloop.store.queries.labels import unlabelled_episodes
 
 FOLDER = "rewards"
 NEWEST = "newest"
@@ -111,7 +109,7 @@ def fill_label_queue(
         agent: only this agent's; None: all.
         seed: of what is chosen by chance.
     """
-    ids = _unlabelled(workspace, agent)
+    ids = workspace.store.read(unlabelled_episodes, agent)
     if len(ids) > MAX_CANDIDATES:
         ids = sorted(random.Random(seed).sample(ids, MAX_CANDIDATES))
     candidates: list[Attempt] = [attempt_of(workspace, each, is_graded=False) for each in _episodes(workspace, ids)]
@@ -122,23 +120,6 @@ def fill_label_queue(
         labelled = [each.attempt for each in labelled_attempts(workspace)]
         chosen = select_for_labels(candidates, labelled, number, embedder, model, SelectionConfig(seed=seed))
     return ask_for_labels(LabelQueue(workspace.store), candidates, chosen, model)
-
-
-def _unlabelled(workspace: Workspace, agent: str | None) -> list[str]:
-    """Returns the ids of the ended episodes that have neither a label nor a request that is open or was skipped."""
-    episodes, rewards, requests = schema.episodes.c, schema.rewards.c, schema.label_requests.c
-    has_label = exists().where(
-        rewards.episode_id == episodes.episode_id,
-        rewards.name == LABEL,
-        rewards.source == LABEL,
-        rewards.span_id.is_(None),
-        rewards.decision_id.is_(None),
-    )
-    was_asked = exists().where(requests.episode_id == episodes.episode_id)
-    query = select(episodes.episode_id).where(episodes.status != EpisodeStatus.RUNNING.value, ~has_label, ~was_asked)
-    query = query if agent is None else query.where(episodes.agent_id == agent)
-    query = query.order_by(episodes.episode_id)
-    return workspace.store.read(lambda connection: list(connection.execute(query).scalars()))
 
 
 def _episodes(workspace: Workspace, ids: list[str]) -> Iterator[Episode]:

@@ -6,13 +6,11 @@ from collections.abc import Collection
 from datetime import timedelta
 
 import msgspec
-from sqlalchemy import func, select
 
 from learnloop.core.clock import now
 from learnloop.core.records import Episode, EpisodeStatus
 from learnloop.loop.workspace.workspace import Workspace
-from learnloop.store import schema
-from learnloop.store.mapping import record_columns, to_record
+from learnloop.store.queries.episodes import running_episodes
 
 GATEWAY_SOURCE = "gateway"
 """The source of the episodes that a gateway records."""
@@ -28,16 +26,9 @@ def close_left_open(workspace: Workspace, idle_seconds: float, own: Collection[s
         idle_seconds: how long a run may ask nothing.
         own: the episodes that a gateway of this process still looks after.
     """
-    episodes, spans = schema.episodes.c, schema.spans.c
-    last = select(func.max(spans.ended_at)).where(spans.episode_id == episodes.episode_id).scalar_subquery()
-    query = select(*record_columns(Episode), last).where(
-        episodes.source == GATEWAY_SOURCE, episodes.status == EpisodeStatus.RUNNING.value
-    )
-    rows = workspace.store.read(lambda connection: connection.execute(query).all())
     latest = now() - timedelta(seconds=idle_seconds)
     left = []
-    for *row, ended_at in rows:
-        episode = to_record(Episode, row)
+    for episode, ended_at in workspace.store.read(running_episodes, GATEWAY_SOURCE):
         if (ended_at or episode.started_at) < latest and episode.episode_id not in own:
             left.append(_cut_off(episode, ended_at or episode.started_at))
     workspace.store.write(left)

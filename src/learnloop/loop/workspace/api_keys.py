@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 import msgspec
-from sqlalchemy import update
 
 from learnloop.core.clock import now
 from learnloop.core.errors import NotFoundError, UsageError, one_of
@@ -17,7 +16,7 @@ from learnloop.core.ids import new_id
 from learnloop.core.names import check_name
 from learnloop.core.records import ApiKey, ApiScope
 from learnloop.loop.workspace.workspace import Workspace
-from learnloop.store import schema
+from learnloop.store.queries.records import change_records
 
 _MARK = "llk_"
 _SECRET_BYTES = 32
@@ -74,13 +73,8 @@ def revoke_key(workspace: Workspace, api_key_id: str) -> ApiKey:
     Raises:
         NotFoundError: there is no such key.
     """
-    columns = schema.api_keys.c
-    change = (
-        update(schema.api_keys)
-        .where(columns.api_key_id == api_key_id, columns.revoked_at.is_(None))
-        .values(revoked_at=now())
-    )
-    workspace.store.run(lambda connection: connection.execute(change).rowcount)
+    still_valid = {"api_key_id": api_key_id, "revoked_at": None}
+    workspace.store.run(change_records, ApiKey, still_valid, {"revoked_at": now()})
     key = workspace.store.find(ApiKey, api_key_id)
     if key is None:
         raise NotFoundError(f"there is no key with the id {api_key_id!r}; learnloop keys list shows them")

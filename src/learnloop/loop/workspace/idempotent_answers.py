@@ -9,24 +9,20 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, select, update
-
 from learnloop.core.clock import now
 from learnloop.core.errors import ConflictError
 from learnloop.core.ids import new_id
 from learnloop.core.records import IdempotentAnswer
 from learnloop.loop.workspace.workspace import Workspace
-from learnloop.store import schema
-from learnloop.store.insert import insert_records
-from learnloop.store.queries.records import find_record
+from learnloop.store import Connection, insert_records
+from learnloop.store.queries.idempotent_answers import has_answers_before, remove_answers_before
+from learnloop.store.queries.records import Where, change_records, find_record, remove_records
 
 RUNNING = 0
 """The status of a claim."""
 KEPT_HOURS = 24
 CLAIM_SECONDS = 60.0
 """After this a claim without an answer counts as that of a server that died, and the request may run again."""
-
-_table = schema.idempotent_answers
 
 
 class Claim(NamedTuple):
@@ -41,6 +37,11 @@ class Claim(NamedTuple):
     def body(self) -> bytes:
         """Returns what the claim's row holds in place of an answer."""
         return f"{self.effect_id} {self.run_id}".encode()
+
+    @property
+    def where(self) -> Where:
+        """Returns what tells the claim's row from that of another run, and from an answer."""
+        return {"idempotent_answer_id": self.answer_id, "status": RUNNING, "body": self.body}
 
 
 def claim_request(workspace: Workspace, answer_id: str, fingerprint: str) -> Claim | IdempotentAnswer:
@@ -66,7 +67,7 @@ def claim_request(workspace: Workspace, answer_id: str, fingerprint: str) -> Cla
                 if not is_dead or found.fingerprint != fingerprint:
                     return found
                 effect_id = found.body.decode().partition(" ")[0]
-            connection.execute(delete(_table).where(_table.c.idempotent_answer_id == answer_id))
+            remove_records(connection, IdempotentAnswer, {"idempotent_answer_id": answer_id})
         claim = Claim(answer_id, effect_id, new_id())
         insert_records(connection, [_row(claim, fingerprint, moment)])
         return claim
@@ -81,25 +82,21 @@ def keep_answer(workspace: Workspace, claim: Claim, status: int, media_type: str
         ConflictError: the run took so long that another one has the claim by now; that one's answer counts.
     """
     values = {"status": status, "media_type": media_type, "body": body}
-    statement = update(_table).where(_is(claim)).values(**values)
-    if workspace.store.run(lambda connection: connection.execute(statement).rowcount) == 0:
+    if workspace.store.run(change_records, IdempotentAnswer, claim.where, values) == 0:
         raise ConflictError("this request took so long that another run of it has begun; the answer of that one counts")
 
 
 def release_request(workspace: Workspace, claim: Claim) -> None:
     """Gives up a claim, so that the request may be tried again at once."""
-    statement = delete(_table).where(_is(claim))
-    workspace.store.run(lambda connection: connection.execute(statement).rowcount)
+    workspace.store.run(remove_records, IdempotentAnswer, claim.where)
 
 
 def remove_old_answers(workspace: Workspace) -> int:
     """Removes answers older than ``KEPT_HOURS`` and returns how many; a server calls it every hour."""
     before = now() - timedelta(hours=KEPT_HOURS)
-    query = select(_table.c.idempotent_answer_id).where(_table.c.created_at < before).limit(1)
-    if workspace.store.read(lambda connection: connection.execute(query).first()) is None:
+    if not workspace.store.read(has_answers_before, before):
         return 0
-    statement = delete(_table).where(_table.c.created_at < before)
-    return workspace.store.run(lambda connection: connection.execute(statement).rowcount)
+    return workspace.store.run(remove_answers_before, before)
 
 
 def _row(claim: Claim, fingerprint: str, moment: datetime) -> IdempotentAnswer:
@@ -110,10 +107,4 @@ def _row(claim: Claim, fingerprint: str, moment: datetime) -> IdempotentAnswer:
         media_type="",
         body=claim.body,
         created_at=moment,
-    )
-
-
-def _is(claim: Claim) -> ColumnElement[bool]:
-    return and_(
-        _table.c.idempotent_answer_id == claim.answer_id, _table.c.status == RUNNING, _table.c.body == claim.body
     )

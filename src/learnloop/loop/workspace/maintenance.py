@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-from sqlalchemy import URL
 
 from learnloop.core.errors import NotFoundError, StoreReadOnlyError, UsageError
 from learnloop.loop.workspace.settings import (
@@ -17,7 +16,6 @@ from learnloop.loop.workspace.settings import (
     SETTINGS_FILE,
     Settings,
     find_settings,
-    has_secret,
     settings_file,
 )
 from learnloop.loop.workspace.workspace import Workspace, make_folder
@@ -26,6 +24,7 @@ from learnloop.store import backup as back_up_store
 from learnloop.store import restore as restore_store
 from learnloop.store.migrate import HEAD, current
 from learnloop.store.migrate import upgrade as upgrade_schema
+from learnloop.store.urls import has_secret, url_of
 from learnloop.system.files import output_file, writing
 
 
@@ -162,8 +161,8 @@ def _write_settings(file: Path, settings: Settings) -> None:
         lines.append(f"# set LEARNLOOP_DATABASE: no password belongs in this file ({_quoted(settings.shown_database)})")
     else:
         path = settings.database_file
-        url = settings.database if path is None else URL.create("sqlite", database=_beside(file, path))
-        lines.append(f"database = {_quoted(str(url))}")
+        url = settings.database if path is None else url_of(_beside(file, path))
+        lines.append(f"database = {_quoted(url)}")
     with output_file(file) as stream:
         stream.write("".join(f"{line}\n" for line in lines).encode())
 

@@ -8,18 +8,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from sqlalchemy import URL, make_url
-from sqlalchemy.exc import ArgumentError
 
 from learnloop.core.errors import UsageError, one_of
+from learnloop.store.urls import anchored, file_of, is_in_memory, shown_url, url_of
 from learnloop.traces.privacy.redaction import RedactionSettings
 
 SETTINGS_FILE = "learnloop.toml"
 HOME_FOLDER = ".learnloop"
 DATABASE_FILE = "learnloop.db"
 MAX_RETENTION_DAYS = 36_500
-SECRET_PARAMETERS = ("password", "sslpassword")
-"""Parameters of a PostgreSQL URL that are as secret as the password before the host."""
 _Weight = Annotated[float, msgspec.Meta(gt=0)]
 
 
@@ -74,16 +71,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def in_memory(self) -> bool:
         """Whether the database is gone when it is closed."""
-        url = _parsed(self.database)
-        return url is not None and url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:")
+        return is_in_memory(self.database)
 
     @property
     def database_file(self) -> Path | None:
         """The file of the database; None where it lies on a server or in memory."""
-        url = _parsed(self.database)
-        if url is None or url.get_backend_name() != "sqlite" or self.in_memory:
-            return None
-        return Path(url.database or "")
+        return file_of(self.database)
 
 
 class _SettingsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -127,12 +120,12 @@ def find_settings(
         (database, "argument"),
         (os.environ.get("LEARNLOOP_DATABASE"), "environment"),
         (from_file.database if home is None else None, str(path)),
-        (_file_url(folder / DATABASE_FILE), "default"),
+        (url_of(folder / DATABASE_FILE), "default"),
     )
     relative_to = base if database_origin == str(path) else here
     return Settings(
         home=folder,
-        database=_anchored(found_database, relative_to, database_origin),
+        database=anchored(found_database, relative_to, database_origin),
         origins={"home": home_origin, "database": database_origin},
         redaction=from_file.redaction,
         rewards=from_file.rewards,
@@ -158,25 +151,6 @@ def settings_file(start: Path) -> Path | None:
     return None
 
 
-def shown_url(database: str) -> str:
-    """Returns a database's URL without its passwords; its scheme alone where one could hide in another part."""
-    url = _parsed(database)
-    is_file = url is not None and url.get_backend_name() == "sqlite"
-    if url is None or (not is_file and "@" in f"{url.host}{url.database}"):  # a password with an @ that is not escaped
-        scheme, separator, _ = database.partition("://")
-        return f"{scheme}://..." if separator else "..."
-    if not has_secret(database):
-        return database
-    secrets = {name: "hidden" for name in url.query if name in SECRET_PARAMETERS}
-    return url.update_query_dict(secrets).render_as_string(hide_password=True)
-
-
-def has_secret(database: str) -> bool:
-    """Returns whether a database's URL holds a password, or may hold one."""
-    url = _parsed(database)
-    return url is None or url.password is not None or any(name in url.query for name in SECRET_PARAMETERS)
-
-
 def _first(*candidates: tuple[str | None, str]) -> tuple[str, str]:
     """Returns the first value that is set, with its origin; the last one always is."""
     return next((value, origin) for value, origin in candidates if value)
@@ -187,45 +161,6 @@ def _current_folder() -> Path:
         return Path.cwd()
     except OSError as error:
         raise UsageError("this folder is not there any more; go to another one") from error
-
-
-def _parsed(database: str) -> URL | None:
-    """Returns a database's URL in its parts; None where it is no URL."""
-    try:
-        return make_url(database)
-    except (ArgumentError, ValueError):
-        return None
-
-
-def _anchored(database: str, base: Path, origin: str) -> str:
-    """Returns a database's URL with the path of an SQLite file made absolute, from ``base``."""
-    url = _parsed(database)
-    if url is None:
-        raise UsageError(
-            f"the database {shown_url(database)} (from: {origin}) is not a URL; allowed are sqlite:///path/to/file.db "
-            "and postgresql://user@host/database, with %40 for an @ in the password"
-        )
-    file = url.database
-    if url.get_backend_name() != "sqlite" or file in (None, "", ":memory:") or Path(file).is_absolute():
-        return database
-    return url.set(database=str(base / file)).render_as_string(hide_password=False)
-
-
-def _file_url(file: Path) -> str:
-    """Returns the URL that opens this very file.
-
-    Raises:
-        UsageError: no URL can name it.
-    """
-    try:
-        str(file).encode()
-        url = URL.create("sqlite", database=str(file)).render_as_string(hide_password=False)
-        named = make_url(url).database
-    except (ArgumentError, UnicodeEncodeError) as error:
-        raise UsageError(f"the store's folder {str(file.parent)!r} has a name that no URL can hold") from error
-    if named != str(file):
-        raise UsageError(f"the store's folder {str(file.parent)!r} has a name that no URL can hold; avoid ? # and %")
-    return url
 
 
 def _read_settings_file(start: Path) -> tuple[Path | None, _SettingsFile]:

@@ -7,11 +7,10 @@ so that of two people who answer at the same time one is told that the other was
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, or_, select, update
 
 from learnloop.core.clock import now
 from learnloop.core.errors import ConflictError, NotFoundError, TransitionError, UsageError
@@ -19,14 +18,12 @@ from learnloop.core.ids import new_id
 from learnloop.core.lifecycles import check_transition
 from learnloop.core.records import LABEL_TRANSITIONS, Episode, LabelRequest, LabelStatus, Reward
 from learnloop.core.rewards import LABEL, RewardTarget, new_rewards
-from learnloop.store import Store, schema
-from learnloop.store.insert import insert_records
-from learnloop.store.mapping import record_columns, to_record
-from learnloop.store.queries.records import find_record
+from learnloop.store import Connection, Store, insert_records
+from learnloop.store.queries.episodes import episode_states
+from learnloop.store.queries.labels import open_requests
+from learnloop.store.queries.records import Where, all_records, change_records, find_record
 
 MAX_PAGE = 1_000
-_CHUNK = 500
-_TABLE = schema.label_requests
 
 
 class LabelAsk(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,11 +65,11 @@ class LabelQueue:
         wanted = {ask.episode_id: ask for ask in map(_checked, asks)}
 
         def write(connection: Connection) -> list[LabelRequest]:
-            known, waiting = _states(connection, list(wanted))
-            missing = wanted.keys() - known
+            missing = wanted.keys() - episode_states(connection, wanted).keys()
             if missing:
                 raise NotFoundError(f"there is no episode {min(missing)!r} to be labelled")
-            opened: list[LabelRequest] = [_opened(ask) for key, ask in wanted.items() if key not in waiting]
+            waiting = {request.episode_id for request in all_records(connection, LabelRequest, _open_of(*wanted))}
+            opened = [_opened(ask) for key, ask in wanted.items() if key not in waiting]
             insert_records(connection, opened)
             return opened
 
@@ -90,14 +87,8 @@ class LabelQueue:
         """
         if not 1 <= limit <= MAX_PAGE:
             raise UsageError(f"limit is {limit}; allowed are 1 to {MAX_PAGE:,}")
-        columns = _TABLE.c
-        query = select(*record_columns(LabelRequest)).where(columns.status == LabelStatus.OPEN.value)
-        if after is not None:
-            priority, key = _read_cursor(after)
-            later = (columns.priority == priority) & (columns.label_request_id > key)
-            query = query.where(or_(columns.priority < priority, later))
-        query = query.order_by(columns.priority.desc(), columns.label_request_id).limit(limit + 1)
-        found = self._store.read(lambda connection: [to_record(LabelRequest, row) for row in connection.execute(query)])
+        place = None if after is None else _read_cursor(after)
+        found = self._store.read(open_requests, place, limit + 1)
         shown = found[:limit]
         return LabelPage(requests=shown, next_cursor=_cursor(shown[-1]) if len(found) > limit else None)
 
@@ -157,10 +148,8 @@ class LabelQueue:
 
         def write(connection: Connection) -> None:
             insert_records(connection, [reward])
-            is_open = (_TABLE.c.episode_id == reward.episode_id) & (_TABLE.c.status == LabelStatus.OPEN.value)
             if reward.episode_id is not None and reward.span_id is None:
-                for row in connection.execute(select(*record_columns(LabelRequest)).where(is_open)).all():
-                    request = to_record(LabelRequest, row)
+                for request in all_records(connection, LabelRequest, _open_of(reward.episode_id)):
                     _close(connection, request, LabelStatus.ANSWERED, reward.author, reward.reward_id)
 
         self._store.run(write)
@@ -193,23 +182,14 @@ def _close(
     connection: Connection, request: LabelRequest, status: LabelStatus, author: str | None, reward_id: str | None
 ) -> LabelRequest:
     check_transition(LABEL_TRANSITIONS, f"the label request {request.label_request_id}", request.status, status)
-    changes: dict[str, Any] = {"reward_id": reward_id, "closed_at": now(), "closed_by": author}
-    where = _TABLE.c.label_request_id == request.label_request_id
-    connection.execute(update(_TABLE).where(where).values(status=status.value, **changes))
-    return msgspec.structs.replace(request, status=status, **changes)
+    changes: dict[str, Any] = {"status": status, "reward_id": reward_id, "closed_at": now(), "closed_by": author}
+    change_records(connection, LabelRequest, {"label_request_id": request.label_request_id}, changes)
+    return msgspec.structs.replace(request, **changes)
 
 
-def _states(connection: Connection, episode_ids: Sequence[str]) -> tuple[set[str], set[str]]:
-    """Returns which of the episodes there are, and which of them have an open request."""
-    known: set[str] = set()
-    waiting: set[str] = set()
-    for start in range(0, len(episode_ids), _CHUNK):
-        part = episode_ids[start : start + _CHUNK]
-        episodes = schema.episodes.c.episode_id
-        known.update(connection.execute(select(episodes).where(episodes.in_(part))).scalars())
-        is_open = _TABLE.c.episode_id.in_(part) & (_TABLE.c.status == LabelStatus.OPEN.value)
-        waiting.update(connection.execute(select(_TABLE.c.episode_id).where(is_open)).scalars())
-    return known, waiting
+def _open_of(*episode_ids: str) -> Where:
+    """Returns the condition of the open requests for these episodes."""
+    return {"episode_id": episode_ids, "status": LabelStatus.OPEN}
 
 
 def _opened(ask: LabelAsk) -> LabelRequest:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
-from sqlalchemy import Connection, Select, exists, func, select
 
 from learnloop.core.attempts import Attempt
 from learnloop.core.clock import now
@@ -24,11 +22,11 @@ from learnloop.core.ids import new_id
 from learnloop.core.records import Agent, Json, Record, RewardShare, Task
 from learnloop.rewards.scoring.numbers import check_number
 from learnloop.rewards.sharing.credit import UNASSIGNED, Credit, adds_up, participants
-from learnloop.store import Store, insert_events, insert_records, schema
+from learnloop.store import Connection, Store, insert_events, insert_records
+from learnloop.store.queries.shares import ShareLine, counting_shares, credit_totals, lines_by_completion
 
 _COMPLETIONS = 500
 """Completions that an audit reads at once, in one snapshot."""
-_ROWS = 2_000
 _MAX_PAGE = 1_000
 
 FindingKind = Literal["sum", "duplicate", "mixed", "no_run"]
@@ -172,7 +170,7 @@ class RewardLedger:
             StoreLockedError, UnreachableError, StoreFullError, StoreReadOnlyError: the database or the disk refuses.
         """
         shares = shares_of(attempt, raw_reward, credit, completion_id=new_id(), metadata=metadata)
-        self._store.run(lambda connection: _write(connection, shares, also))
+        self._store.run(_write, shares, also)
         return shares
 
     # ------------------------------------------------------------------ read
@@ -219,12 +217,7 @@ class RewardLedger:
 
         They are as many as the run has steps and agents.
         """
-        table = schema.reward_history.c
-        query = select(func.max(table.completion_id)).where(table.episode_id == episode)
-        completion = self._store.read(lambda connection: connection.execute(query).scalar_one())
-        if completion is None:
-            return []
-        return list(self._store.iterate(RewardShare, where={"completion_id": completion}))
+        return self._store.read(counting_shares, episode)
 
     def totals(
         self,
@@ -249,8 +242,8 @@ class RewardLedger:
         """
         if not 0 < limit <= _MAX_PAGE:
             raise UsageError(f"limit is {limit}; allowed are 1 to {_MAX_PAGE:,}")
-        query = _totals({"agent_id": agent, "task_id": task, "episode_id": episode}, after).limit(limit)
-        rows = self._store.read(lambda connection: connection.execute(query).all())
+        where = {"agent_id": agent, "task_id": task, "episode_id": episode}
+        rows = self._store.read(credit_totals, where, after, limit)
         return [AgentTotal(agent_id=row[0], credit=row[1], num_shares=row[2], num_completions=row[3]) for row in rows]
 
     def audit(self) -> Iterator[Finding]:
@@ -260,7 +253,7 @@ class RewardLedger:
         """
         after: str | None = ""
         while after is not None:
-            after, findings = self._store.read(partial(_audit_some, after))
+            after, findings = self._store.read(_audit_some, after)
             yield from findings
 
 
@@ -282,44 +275,21 @@ def _write(connection: Connection, shares: Sequence[RewardShare], also: Sequence
     insert_events(connection, [("reward.shared", first.completion_id, payload)], first.created_at)
 
 
-def _totals(where: dict[str, str | None], after: str | None) -> Select[Any]:
-    given, later = schema.reward_history.alias("given"), schema.reward_history.alias("later")
-    is_replaced = exists().where(
-        later.c.episode_id == given.c.episode_id, later.c.completion_id > given.c.completion_id
-    )
-    columns = (given.c.agent_id, func.sum(given.c.credit_assigned), func.count())
-    query = select(*columns, func.count(given.c.completion_id.distinct())).where(~is_replaced)
-    for name, value in where.items():
-        if value is not None:
-            query = query.where(given.c[name] == value)
-    if after is not None:
-        query = query.where(given.c.agent_id > after)
-    return query.group_by(given.c.agent_id).order_by(given.c.agent_id)
-
-
 # ---------------------------------------------------------------------- audit
 
 
-def _audit_some(after: str, connection: Connection) -> tuple[str | None, list[Finding]]:
+def _audit_some(connection: Connection, after: str) -> tuple[str | None, list[Finding]]:
     """Returns what is wrong with the completions after that one, and the last of them; None: there are no more."""
-    table, episodes = schema.reward_history, schema.episodes.c
-    ids = select(table.c.completion_id).distinct().where(table.c.completion_id > after)
-    page = list(connection.execute(ids.order_by(table.c.completion_id).limit(_COMPLETIONS)).scalars())
-    if not page:
-        return None, []
-    names = ("completion_id", "agent_id", "step", "span_id", "episode_id", "task_id", "raw_reward", "shaped_reward",
-             "credit_assigned", "method")  # fmt: skip
-    query = select(*(table.c[name] for name in names), episodes.episode_id.is_not(None).label("has_episode"))
-    query = query.outerjoin(schema.episodes, episodes.episode_id == table.c.episode_id)
-    query = query.where(table.c.completion_id.between(page[0], page[-1])).order_by(table.c.completion_id)
-    rows: Iterable[Any] = connection.execution_options(yield_per=_ROWS).execute(query)
+    last: str | None = None
     findings: list[Finding] = []
-    for _, lines in groupby(rows, attrgetter("completion_id")):
+    found = lines_by_completion(connection, after, _COMPLETIONS)
+    for completion_id, lines in groupby(found, attrgetter("completion_id")):
+        last = completion_id
         findings += _audit_one([*lines])
-    return page[-1], findings
+    return last, findings
 
 
-def _audit_one(lines: Sequence[Any]) -> Iterator[Finding]:
+def _audit_one(lines: Sequence[ShareLine]) -> Iterator[Finding]:
     """Yields what is wrong with the lines of one completion."""
     first = lines[0]
     values = [line.credit_assigned for line in lines]

@@ -114,6 +114,20 @@ def fetch_numbered(connection: Connection, kind: type[R], query: Select[Any]) ->
     return [(row[-1], to_record(kind, row[:-1])) for row in rows]
 
 
+def is_one_of(connection: Connection, column: Any, values: Collection[object]) -> ColumnElement[bool]:
+    """Returns the condition that a column has one of these values, however many they are."""
+    if len(values) <= _MAX_LISTED:
+        found: ColumnElement[bool] = column.in_(values)
+        return found
+    if connection.dialect.name == "postgresql":
+        same: ColumnElement[bool] = column == any_(bindparam(None, list(values), type_=ARRAY(column.type)))
+        return same
+    processor = bind_processor(column, "sqlite")
+    listed = json.dumps([processor(value) if processor else value for value in values])
+    listed_there: ColumnElement[bool] = column.in_(select(func.json_each(listed).table_valued("value").c.value))
+    return listed_there
+
+
 def _narrowed(connection: Connection, kind: type[Record], where: Where) -> list[ColumnElement[bool]]:
     """As ``_conditions``, but never none: a change of all rows is asked for by mistake."""
     if not where:
@@ -135,18 +149,5 @@ def _condition(connection: Connection, column: ColumnElement[Any], value: object
     if not isinstance(value, (list, tuple, set, frozenset)):
         return column == value
     values = [item for item in value if item is not None]
-    found = _is_one_of(connection, column, values) if values else false()
+    found = is_one_of(connection, column, values) if values else false()
     return found if len(values) == len(value) else or_(found, column.is_(None))
-
-
-def _is_one_of(connection: Connection, column: Any, values: list[object]) -> ColumnElement[bool]:
-    if len(values) <= _MAX_LISTED:
-        found: ColumnElement[bool] = column.in_(values)
-        return found
-    if connection.dialect.name == "postgresql":
-        same: ColumnElement[bool] = column == any_(bindparam(None, values, type_=ARRAY(column.type)))
-        return same
-    processor = bind_processor(column, "sqlite")
-    listed = json.dumps([processor(value) if processor else value for value in values])
-    listed_there: ColumnElement[bool] = column.in_(select(func.json_each(listed).table_valued("value").c.value))
-    return listed_there
