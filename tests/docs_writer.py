@@ -11,6 +11,8 @@ from learnloop.cli.main import COMMANDS, cli
 from learnloop.compat import COMPATIBLE_GROUPS
 from learnloop.serve.app import GROUPS
 from learnloop.serve.http.openapi import describe
+from learnloop.serve.http.site import Site
+from learnloop.serve.service import ABOUT
 from tests.project import ROOT
 
 CLI_PAGE = ROOT / "docs" / "cli.md"
@@ -57,7 +59,7 @@ def cli_page() -> str:
 
 def api_page() -> str:
     """Returns the text of docs/openapi.json."""
-    return json.dumps(describe((*GROUPS, *COMPATIBLE_GROUPS)), indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(describe(Site(about=ABOUT), (*GROUPS, *COMPATIBLE_GROUPS)), indent=1, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ CONSTANT_HANDLERS = {
     "store/backup.py: _is_damaged": "a database that cannot be read is damaged; that is the question it answers",
     "store/wal_checkpoints.py: num_frames": "a log that is not there has no pages; that is the question it answers",
     "store/blobs.py: _holds": "a file that is not there holds nothing; it is written then",
-    "serve/http/sockets.py: _has_ipv6": "an address that cannot be bound is what it asks for",
+    "serve/sockets.py: _has_ipv6": "an address that cannot be bound is what it asks for",
     "serve/key_ring.py: _run": "that the keys could not be read, which was logged; those of before hold",
     "traces/otlp/content.py: is_storable": "what cannot be encoded cannot be stored; that is the question it answers",
     "rewards/learned/files.py: _is_whole": "files that cannot be read are not whole; that is the question it answers",

@@ -1,102 +1,27 @@
-"""A real server on a loopback port, in a thread, and a client that hides nothing."""
+"""``learnloop``'s own application over a store of the test's, served in a thread."""
 
 from __future__ import annotations
 
-import http.client
-import json
 import shutil
-import socket
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from learnloop.loop.workspace.settings import find_settings
 from learnloop.loop.workspace.workspace import Workspace
 from learnloop.serve import Operations, ServeOptions, create_app
-from learnloop.serve.http.sockets import listen
-from learnloop.serve.server import Server
-from tests.serve.probes import plain, probes
+from tests.serve import running
+from tests.serve.http.probes import plain, probes
 
 
-class Reply(NamedTuple):
-    """An answer."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    def json(self) -> Any:
-        return json.loads(self.body)
-
-
-class Running:
-    """A server that runs in a thread until it is stopped."""
+class Running(running.Running):
+    """A server over ``workspace``."""
 
     def __init__(self, workspace: Workspace, options: ServeOptions, *extra: Operations) -> None:
         self.workspace = workspace
-        self.listening = listen(options.host, [0])
-        self.port: int = self.listening.sockets[0].getsockname()[1]
-        self.app = create_app(workspace, options, *extra)
-        ready = threading.Event()
-        self.server = Server(self.app, ready.set)
-        self._thread = threading.Thread(target=self.server.run, kwargs={"sockets": self.listening.sockets}, daemon=True)
-        self._thread.start()
-        assert ready.wait(20)
-
-    def stop(self) -> None:
-        self.server.stop()
-        self._thread.join(20)
-        assert not self._thread.is_alive()
-
-    def ask(
-        self, method: str, path: str, body: bytes | str | None = None, *, timeout: float = 20.0, **headers: str
-    ) -> Reply:
-        """Returns the answer; header names are given with _ for -."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
-        given = {name.replace("_", "-"): value for name, value in headers.items()}
-        if body is not None and "content-type" not in given:
-            given["content-type"] = "application/json"
-        connection.request(method, path, body, given)
-        response = connection.getresponse()
-        reply = Reply(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
-        connection.close()
-        return reply
-
-    def raw(self, data: bytes, *, timeout: float = 20.0) -> bytes:
-        """Sends bytes as they are and returns all that comes until the server closes."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as connection:
-            connection.sendall(data)
-            return read_all(connection)
-
-
-def read_all(connection: socket.socket) -> bytes:
-    """Returns what comes until the other side closes."""
-    parts = []
-    try:
-        while part := connection.recv(65_536):
-            parts.append(part)
-    except ConnectionResetError:
-        pass
-    return b"".join(parts)
-
-
-def status_of(answer: bytes) -> int:
-    """Returns the status of a raw answer."""
-    return int(answer.split(b" ", 2)[1])
-
-
-def eventually(check: Callable[[], bool], seconds: float = 5.0) -> bool:
-    """Returns whether ``check`` becomes true in time."""
-    deadline = time.monotonic() + seconds
-    while not check():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
+        super().__init__(create_app(workspace, options, *extra), options.host)
 
 
 Start = Callable[..., Running]
@@ -115,7 +40,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One server without keys for all tests of a file that leave it as it is."""
     home = tmp_path_factory.mktemp("shared")
     with Workspace(find_settings(home), create=True) as opened:
-        server = Running(opened, ServeOptions(allow_hosts=("loop.example.com",)), probes, plain)
+        server = Running(opened, ServeOptions(), probes, plain)
         yield server
         server.stop()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from tests.serve.conftest import Reply
+from tests.serve.running import Reply
 
 
 class ServerProcess:

@@ -44,7 +44,7 @@ from learnloop.serve.app import GROUPS
 from learnloop.serve.http.ndjson import NDJSON
 from learnloop.serve.http.operations import Operation
 from learnloop.store import schema
-from tests.serve.conftest import Reply, read_all, status_of
+from tests.serve.running import Reply, read_all, status_of
 from tests.serve.server_process import ServerProcess
 from tests.serve.test_routes import IDS
 

@@ -13,7 +13,8 @@ from learnloop.loop.traces.reading import EpisodeFilter, list_episodes
 from learnloop.loop.workspace.settings import find_settings
 from learnloop.loop.workspace.workspace import Workspace
 from learnloop.store.words import is_waiting
-from tests.serve.conftest import Start, eventually
+from tests.serve.conftest import Start
+from tests.serve.running import eventually
 
 
 def run(key: str, days_ago: int) -> list[Episode | Span]:

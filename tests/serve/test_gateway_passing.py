@@ -21,7 +21,8 @@ from learnloop.serve.service import Service
 from learnloop.traces.conversation.dialects.chat_completions import ChatCompletions
 from learnloop.traces.conversation.messages import text_of
 from learnloop.traces.recording.clients.calls import ModelCall
-from tests.serve.conftest import Running, Start, eventually, read_all, status_of
+from tests.serve.conftest import Running, Start
+from tests.serve.running import eventually, read_all, status_of
 from tests.traces.sink import Sink
 
 ASK = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}]})
@@ -122,7 +123,7 @@ def chats(workspace: Workspace, number: int = 1) -> list[Span]:
 
 
 def part(server: Running) -> Gateway:
-    service: Service = server.app.state.service
+    service: Service = server.app.shared
     return service.part(Gateway)
 
 

@@ -32,9 +32,12 @@ from learnloop.loop.workspace.workspace import Workspace
 from learnloop.serve import Operations, Problem, answer, call_of, read_json, service_of
 from learnloop.serve.http.ndjson import NDJSON, ndjson_answer
 from learnloop.serve.http.openapi import describe
+from learnloop.serve.http.site import Site
+from learnloop.serve.service import ABOUT
 from learnloop.store import schema
-from tests.serve.conftest import Reply, Running, Start, eventually
-from tests.serve.probes import Thing, plain_error
+from tests.serve.conftest import Running, Start
+from tests.serve.http.probes import Thing, plain_error
+from tests.serve.running import Reply, eventually
 
 made: list[str] = []
 effects: list[str | None] = []
@@ -318,13 +321,13 @@ def test_without_the_header_the_store_is_not_asked(start: Start, monkeypatch: py
     async def refuse(*arguments: object) -> None:
         raise Problem(503, "the store is not to be asked")
 
-    monkeypatch.setattr(server.app.state.service.threads, "call", refuse)
+    monkeypatch.setattr(server.app.shared.threads, "call", refuse)
     assert post(server, A, None, "/counting/x").status == 200
     assert post(server, A, "k", "/counting/x").status == 503
     assert made == ["a"]
 
 
 def test_the_description_tells_of_it() -> None:
-    described = describe([counting])["paths"]["/counting"]["post"]
+    described = describe(Site(about=ABOUT), [counting])["paths"]["/counting"]["post"]
     assert [(each["name"], each["required"]) for each in described["parameters"]] == [("Idempotency-Key", False)]
     assert {"409", "422"} <= set(described["responses"])

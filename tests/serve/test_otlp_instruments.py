@@ -13,7 +13,8 @@ from learnloop.store import Store
 from learnloop.traces.conversation.messages import message, text_part, tool_call_part, tool_response_part
 from learnloop.traces.conversation.steps import Step, steps_of
 from tests.loopback import Answer, LoopbackServer, ToolCall
-from tests.serve.conftest import Start, eventually
+from tests.serve.conftest import Start
+from tests.serve.running import eventually
 
 QUESTION = message("user", text_part("Weather in Paris?"))
 RESULT = '{"city": "Paris", "temp_c": 18}'

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from learnloop.compat import COMPATIBLE_GROUPS
-from learnloop.core.errors import UsageError
 from learnloop.core.records import ApiScope, Reward
 from learnloop.loop import Loop
 from learnloop.loop.workspace.settings import find_settings
@@ -19,9 +18,12 @@ from learnloop.loop.workspace.workspace import Workspace
 from learnloop.serve import Limits, Operations
 from learnloop.serve.app import GROUPS
 from learnloop.serve.http.openapi import describe
+from learnloop.serve.http.site import Site
+from learnloop.serve.service import ABOUT
 from tests.docs_writer import API_PAGE, api_page
-from tests.serve.conftest import Running, Start, status_of
-from tests.serve.probes import Thing, plain, probes
+from tests.serve.conftest import Running, Start
+from tests.serve.http.probes import Thing, plain, probes
+from tests.serve.running import status_of
 
 
 @pytest.fixture(params=["sqlite_url", "postgres_url"])
@@ -57,7 +59,7 @@ def test_health_says_when_the_store_is_gone(start: Start, tmp_path: Path) -> Non
         True,
     )
     assert server.ask("GET", "/livez").status == 200
-    server.app.state.service.is_draining = True
+    server.app.site.is_draining = True
     assert server.ask("GET", "/health").json()["type"] == "urn:learnloop:problem:stopping"
 
 
@@ -170,11 +172,11 @@ def test_the_description_is_up_to_date() -> None:
 
 
 def test_the_description_is_served(start: Start) -> None:
-    assert start().ask("GET", "/openapi.json").json() == json.loads(api_page())
+    assert start(*COMPATIBLE_GROUPS).ask("GET", "/openapi.json").json() == json.loads(api_page())
 
 
 def test_the_description_of_every_route() -> None:
-    document = describe((*GROUPS, *COMPATIBLE_GROUPS, probes, plain))
+    document = describe(Site(about=ABOUT), (*GROUPS, *COMPATIBLE_GROUPS, probes, plain))
     assert document["openapi"].startswith("3.1")
     names = []
     for group in (*GROUPS, *COMPATIBLE_GROUPS, probes, plain):
@@ -188,7 +190,7 @@ def test_the_description_of_every_route() -> None:
                 assert ("$ref" in refused) is (group.error_body is None)
                 assert "default" not in described["responses"]
                 scope = operation.rules.scope
-                assert described.get("x-required-scope") == (None if scope is None else scope.value)
+                assert described.get("x-required-scope") == scope
     assert len(set(names)) == len(names)
     made = document["paths"]["/probe/things"]["post"]
     assert made["requestBody"]["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Thing"}
@@ -198,7 +200,7 @@ def test_the_description_of_every_route() -> None:
 
 
 def test_every_reference_of_the_description_leads_somewhere() -> None:
-    document = describe((*GROUPS, *COMPATIBLE_GROUPS))
+    document = describe(Site(about=ABOUT), (*GROUPS, *COMPATIBLE_GROUPS))
     text = json.dumps(document)
     for name in {part.partition('"')[0] for part in text.split('"#/components/schemas/')[1:]}:
         assert name in document["components"]["schemas"], name
@@ -218,7 +220,7 @@ def test_a_body_parameter_is_refused() -> None:
     async def take(request: object, body: Model) -> None: ...
 
     take.__annotations__ = {"body": Model}
-    with pytest.raises(UsageError, match=r"read_json\(request, type\)"):
+    with pytest.raises(TypeError, match=r"read_json\(request, type\)"):
         group.post("/wrong", scope=ApiScope.ACT, request=Thing)(take)  # type: ignore[arg-type]
 
 

@@ -19,7 +19,7 @@ from learnloop.core.errors import AuthError, ConflictError, NotFoundError, Usage
 from learnloop.core.records import Agent
 from learnloop.loop.workspace.settings import find_settings
 from learnloop.loop.workspace.workspace import Workspace
-from learnloop.serve.http.sockets import listen
+from learnloop.serve.sockets import listen
 
 PROGRAM = """
 import asyncio, sys

@@ -34,7 +34,7 @@ from learnloop.core.protocols import Question
 from learnloop.rewards import load_learned_reward
 from tests.conftest import PostgresServer
 from tests.fixtures.word_embedder import WordEmbedder
-from tests.serve.conftest import Reply, eventually
+from tests.serve.running import Reply, eventually
 from tests.serve.server_process import ServerProcess
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

@@ -33,7 +33,9 @@ COMMANDS: Mapping[str, Entry] = {
     "demo": Entry("learnloop.cli.demo:demo", "Watch an agent learn from real files, and see it proven, in a minute."),
     "init": Entry("learnloop.cli.setup:init", "Make a store in a folder."),
     "doctor": Entry("learnloop.cli.setup:doctor", "Check this installation and its store."),
-    "traces": Entry("learnloop.cli.traces.group:traces", "Import, list, search, label and export what agents did."),
+    "traces": Entry(
+        "learnloop.cli.traces.group:traces", "Import, list, search, label, redact and export what agents did."
+    ),
     "rewards": Entry("learnloop.cli.rewards:rewards", "Score runs, see who is credited, and check the scores."),
     "labels": Entry("learnloop.cli.labels:labels", "Ask people what runs were worth, and learn from the answers."),
     "decisions": Entry("learnloop.cli.decisions:decisions", "Import, reward and evaluate decisions; set policies."),

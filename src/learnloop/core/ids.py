@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import threading
 import time
 
+from learnloop.core.errors import UsageError
+
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _lock = threading.Lock()
 _last_tick = 0
 _random = random.Random()  # its own: a program that seeds the global one must not repeat our ids
@@ -31,3 +35,13 @@ def new_id() -> str:
     time_text = f"{tick:015x}"  # 48 bits of milliseconds, 12 bits of fraction
     random_text = f"{0b10 << 62 | _random.getrandbits(62):016x}"
     return f"{time_text[:8]}-{time_text[8:12]}-7{time_text[12:]}-{random_text[:4]}-{random_text[4:]}"
+
+
+def check_cursor(after: str | None) -> None:
+    """Refuses a cursor that is not an id, so that no page gave it: it would be answered with a page of anything.
+
+    Raises:
+        UsageError: it is not an id of learnloop.
+    """
+    if after is not None and not _ID.fullmatch(after):
+        raise UsageError("after is not a cursor; take next_cursor of the page before as it is")

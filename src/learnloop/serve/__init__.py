@@ -24,12 +24,12 @@ What a route declares (``Operations.route``, ``Rules``)
     (default: JSON for ``post``, no body for ``get``; ``("*/*",)`` any), others are 415. ``body_bytes``: the largest
     body as it arrives, where not the server's 8 MiB. ``request``, ``response``, ``produces``, ``status`` and
     ``responses`` are for the documentation. ``idempotent=True``: an ``Idempotency-Key`` makes the request run once
-    (``idempotency``; give what is made the id ``call_of(request.scope).effect_id``). ``if_match="must"``, ``has_etag``:
-    see ``conditional`` (``etag_of``, ``demand_match``, ``tagged``). ``accepts=(NDJSON,)``: see ``ndjson``.
-    Types are msgspec Structs or what msgspec knows.
+    (``http.idempotency``; give what is made the id ``call_of(request.scope).effect_id``). ``if_match="must"``,
+    ``has_etag``: see ``http.conditional`` (``etag_of``, ``demand_match``, ``tagged``). ``accepts=(NDJSON,)``: see
+    ``http.ndjson``. Types are msgspec Structs or what msgspec knows.
 
 What is done before an endpoint runs
-    Host, Origin, key and scope, media type, declared size. ``call_of(request.scope)`` tells the request id and the key.
+    Host, Origin, key and scope, media type, declared size. ``call_of(request.scope)`` tells the id and who asks.
     While the body is read (``read_json``, ``read_body``, ``request.stream()``) its size, its time and its decompression
     (gzip, deflate: the endpoint sees the plain bytes) are limited; such a ``Problem`` is simply let through.
 
@@ -43,18 +43,19 @@ Streams and state
     An endpoint may return any Starlette response, a ``StreamingResponse`` too: nothing buffers it. What a group needs
     beside its endpoints (a background task, a client) is an async context manager ``Operations(lifespan=...)`` of the
     ``Service``: it calls ``service.add(part)``, and endpoints get the part with ``service.part(Kind)``.
-    ``service.is_draining`` is True from the moment at which the server is told to stop.
+    ``service.site.is_draining`` is True from the moment at which the server is told to stop.
 
 Not known here: TLS and rate limits by address, which a proxy in front does.
 """
 
-from learnloop.serve.app import Application, create_app
-from learnloop.serve.http.answers import answer
+from learnloop.serve.app import create_app
+from learnloop.serve.http.application import Application
 from learnloop.serve.http.calls import call_of, read_body
+from learnloop.serve.http.json_bodies import answer, read_json
+from learnloop.serve.http.limits import Limits
 from learnloop.serve.http.operations import Operations
-from learnloop.serve.http.options import Limits, ServeOptions
 from learnloop.serve.http.problems import FieldError, Problem
-from learnloop.serve.http.reading import read_json
+from learnloop.serve.options import ServeOptions
 from learnloop.serve.routes.gateway import GatewayOptions, make_gateway
 from learnloop.serve.server import Listening, serve
 from learnloop.serve.service import Service, service_of

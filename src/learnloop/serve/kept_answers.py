@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from learnloop.core.errors import LearnloopError
 from learnloop.loop.workspace.idempotent_answers import RUNNING, Claim, claim_request, keep_answer, release_request
 from learnloop.loop.workspace.workspace import Workspace
-from learnloop.serve.http.idempotency import KeptAnswer
-from learnloop.serve.http.problems import Problem
+from learnloop.serve.http.problems import ErrorTable
+from learnloop.serve.http.site import KeptAnswer
 from learnloop.serve.http.threads import Threads
 
 T = TypeVar("T")
@@ -21,13 +21,13 @@ class StoredAnswers:
     Args:
         workspace: whose.
         threads: where the store is called.
-        problem: gives the problem that an error of the store is to the client.
+        errors: says what an error of the store is to the client.
     """
 
-    def __init__(self, workspace: Workspace, threads: Threads, problem: Callable[[Exception], Problem]) -> None:
+    def __init__(self, workspace: Workspace, threads: Threads, errors: ErrorTable) -> None:
         self._workspace = workspace
         self._threads = threads
-        self._problem = problem
+        self._errors = errors
 
     async def claim(self, answer_id: str, fingerprint: str) -> Claim | KeptAnswer:
         """Claims a request, or returns what is known of it where it is not to be run."""
@@ -54,4 +54,4 @@ class StoredAnswers:
         try:
             return await self._threads.call(function, self._workspace, *args)
         except LearnloopError as error:
-            raise self._problem(error) from error
+            raise self._errors.problem(error) from error

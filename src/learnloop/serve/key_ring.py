@@ -13,8 +13,11 @@ from learnloop.core.errors import LearnloopError
 from learnloop.core.records import ApiKey
 from learnloop.loop.workspace.api_keys import PREFIX_LENGTH, verify_key
 from learnloop.serve.http.problems import Problem
+from learnloop.serve.http.site import Caller, Headers
 
 _log = logging.getLogger("learnloop.serve")
+CREDENTIALS = (b"authorization", b"x-learnloop-key")
+"""The headers that a key may stand in."""
 _SCHEME = "bearer"
 _MAX_SECRET = 256
 _STOP_SECONDS = 1.0
@@ -59,14 +62,18 @@ class KeyRing:
             by_prefix.setdefault(key.prefix, []).append(key)
         self._by_prefix = by_prefix
 
-    def identify(self, authorization: bytes | None) -> ApiKey | None:
-        """Returns the key of an ``Authorization`` header; None where no key exists yet.
+    def identify(self, headers: Headers) -> Caller | None:
+        """Returns whose key a request shows; None where no key exists yet.
+
+        ``X-Learnloop-Key`` wins: calls that pass the gateway may need ``Authorization`` for the model's own key.
 
         Raises:
             Problem: 401 where keys exist and this is none of them.
         """
         if not self._by_prefix:
             return None
+        ours = headers.get(b"x-learnloop-key")
+        authorization = headers.get(b"authorization") if ours is None else b"Bearer " + ours
         if authorization is None:
             raise _unauthorized("this server has keys; send one as Authorization: Bearer llk_...", "")
         scheme, _, secret = authorization.decode("latin-1").partition(" ")
@@ -76,7 +83,7 @@ class KeyRing:
             key = verify_key(self._by_prefix.get(secret[:PREFIX_LENGTH], ()), secret)
         if key is None:
             raise _unauthorized("this key is unknown, expired or revoked", ', error="invalid_token"')
-        return key
+        return Caller(key.api_key_id, key.name, tuple(key.scopes))
 
     def _run(self) -> None:
         while not self._stop.wait(self._seconds):

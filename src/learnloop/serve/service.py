@@ -7,18 +7,37 @@ from typing import ParamSpec, TypeVar
 
 from starlette.requests import Request
 
-from learnloop.core.errors import LearnloopError
-from learnloop.core.records import ApiKey
+from learnloop.core.ids import new_id
+from learnloop.core.records import ApiScope
+from learnloop.core.version import __version__
 from learnloop.loop.workspace.api_keys import list_keys
 from learnloop.loop.workspace.workspace import Workspace
-from learnloop.serve.http.options import ServeOptions
-from learnloop.serve.http.problems import Problem, problem_of
+from learnloop.serve.http.problems import ErrorTable
+from learnloop.serve.http.site import About, Site
 from learnloop.serve.http.threads import Threads
 from learnloop.serve.kept_answers import StoredAnswers
-from learnloop.serve.key_ring import KeyRing
+from learnloop.serve.key_ring import CREDENTIALS, KeyRing
+from learnloop.serve.options import ServeOptions
+from learnloop.serve.problems import HIDDEN, STATUSES
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+ABOUT = About(
+    title="learnloop",
+    version=__version__,
+    summary="Self-hosted learning loop for AI agents.",
+    description=(
+        "Every error is a problem (RFC 9457). Once a key exists, each route but `/health` and `/livez` needs one: "
+        "`Authorization: Bearer llk_...`."
+    ),
+    problem_types="urn:learnloop:problem:",
+    realm="learnloop",
+    host_advice="start it with --allow-host NAME",
+    origin_advice="start the server with --allow-origin ORIGIN",
+    path_advice="GET /openapi.json lists them",
+)
 
 
 class Service:
@@ -33,10 +52,20 @@ class Service:
         self.workspace = workspace
         self.options = options
         self.keys = KeyRing(lambda: list_keys(workspace), options.key_seconds)
-        self.threads = Threads(options.limits.num_threads, options.limits.num_waiting)
-        self.answers = StoredAnswers(workspace, self.threads, self.problem)
-        self.is_draining = False
-        """The server is about to stop: it is not ready any more."""
+        self.threads = Threads(options.limits.num_threads, options.limits.num_waiting, "learnloop-serve")
+        errors = ErrorTable(STATUSES, HIDDEN, self._scrubbed)
+        self.site = Site(
+            about=ABOUT,
+            limits=options.limits,
+            hosts=(options.host, *options.allow_hosts),
+            origins=options.allow_origins,
+            errors=errors,
+            identify=self.keys.identify,
+            credentials=CREDENTIALS,
+            full_scope=ApiScope.ADMIN,
+            answers=StoredAnswers(workspace, self.threads, errors),
+            new_id=new_id,
+        )
         self._parts: dict[type, object] = {}
 
     async def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -47,29 +76,13 @@ class Service:
         """
         return await self.threads.call(function, *args, **kwargs)
 
-    def identify(self, authorization: bytes | None) -> ApiKey | None:
-        """Returns the key of an ``Authorization`` header; None where no key exists yet.
-
-        Raises:
-            Problem: 401 where keys exist and this is none of them.
-        """
-        return self.keys.identify(authorization)
-
-    def scrubbed(self, text: str) -> str:
+    def _scrubbed(self, error: Exception) -> str:
         """Returns an error's words without the place of the store, which is none of a client's business."""
-        settings = self.workspace.settings
+        settings, text = self.workspace.settings, str(error)
         for place in (settings.database_file, settings.shown_database, settings.home):
             if place is not None:
                 text = text.replace(str(place), "the store")
         return text
-
-    def problem(self, error: Exception) -> Problem:
-        """Returns the problem that an error is to the client."""
-        if isinstance(error, Problem):
-            return error
-        if isinstance(error, LearnloopError):
-            return problem_of(error, self.scrubbed(str(error)))
-        return problem_of(LearnloopError(), "")
 
     def add(self, part: object) -> None:
         """Keeps ``part``, made by the lifespan of a group of routes, for its endpoints."""
@@ -79,11 +92,11 @@ class Service:
         """Returns the part of ``kind`` that ``add`` was given."""
         found = self._parts[kind]
         if not isinstance(found, kind):
-            raise TypeError(f"{found!r} is no {kind.__name__}")
+            raise TypeError(f"{found!r} is not a {kind.__name__}")
         return found
 
 
 def service_of(request: Request) -> Service:
     """Returns the shared things of the server that got ``request``."""
-    service: Service = request.app.state.service
+    service: Service = request.app.shared
     return service

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from learnloop.compat import COMPATIBLE_GROUPS
 from learnloop.compat.seed1.learner import MutationLearner
 from learnloop.compat.seed1.settings import MUTATIONS
 from learnloop.compat.seed1.update_process import Done, Job
@@ -21,7 +22,8 @@ from learnloop.core.errors import UnreachableError
 from learnloop.core.records import ApiScope, Decision, LearningUpdate
 from learnloop.loop.workspace.api_keys import create_key
 from learnloop.loop.workspace.workspace import Workspace
-from tests.serve.conftest import Reply, Running, Start, eventually
+from tests.serve.conftest import Running, Start
+from tests.serve.running import Reply, eventually
 
 SIZE = 6
 SETTINGS: dict[str, Any] = {
@@ -256,7 +258,7 @@ def test_what_is_wrong_is_told_and_changes_nothing(
     if reply.status == 400:
         assert told["error"] == "Invalid JSON"
     assert shared_learner.workspace.store.count(Decision) == 0
-    learner = shared_learner.app.state.service.part(MutationLearner)
+    learner = shared_learner.app.shared.part(MutationLearner)
     assert len(learner._buffer) == 0
     assert not (shared_learner.workspace.settings.home / "checkpoints").exists()
 
@@ -268,7 +270,7 @@ def shared_learner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running
 
     home: Path = tmp_path_factory.mktemp("mutations")
     with Workspace(find_settings(home), create=True) as opened:
-        server = Running(with_settings(opened), ServeOptions())
+        server = Running(with_settings(opened), ServeOptions(), *COMPATIBLE_GROUPS)
         yield server
         server.stop()
 
@@ -327,7 +329,7 @@ def test_a_full_buffer_refuses_until_the_next_update(server: Running) -> None:
 def advantages(server: Running) -> bytes:
     from learnloop.compat.seed1.transition_buffer import segments_of, steps_of
 
-    learner = server.app.state.service.part(MutationLearner)
+    learner = server.app.shared.part(MutationLearner)
     steps = steps_of(segments_of(learner._buffer.transitions), SIZE)
     batch = learner._ppo.prepare(steps).batch
     for row, total in zip(batch.observations, batch.advantages, strict=True):
@@ -347,7 +349,7 @@ def test_clients_at_once_learn_as_one_after_the_other(workspace: Workspace, star
         headers = [{"authorization": f"Bearer {secret}"} for secret in secrets]
         names = [{}, {}]
         assert eventually(lambda: server.ask("GET", "/stats").status == 401)
-    learner = server.app.state.service.part(MutationLearner)
+    learner = server.app.shared.part(MutationLearner)
 
     def episodes() -> list[list[dict[str, Any]]]:
         found = []
@@ -394,7 +396,7 @@ def test_choices_go_on_while_it_learns_and_a_second_update_waits(workspace: Work
 def test_an_update_whose_process_is_killed_tells_so_and_changes_nothing(server: Running) -> None:
     """A fault of ours: the answer blamed the store."""
     fill(server, 60)
-    learner = server.app.state.service.part(MutationLearner)
+    learner = server.app.shared.part(MutationLearner)
     learner._learn, learn = _gone, learner._learn
     reply = post(server, "/update", {})
     assert reply.status == 503

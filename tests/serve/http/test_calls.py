@@ -11,10 +11,10 @@ import zlib
 
 import pytest
 
-from learnloop.serve import Limits
 from learnloop.serve.http.calls import Body
-from tests.serve.conftest import Running, Start, read_all, status_of
-from tests.serve.probes import probes
+from learnloop.serve.http.limits import Limits
+from tests.serve.http.probes import probes
+from tests.serve.running import Running, Start, read_all, status_of
 
 HEAD = b"POST /probe/size HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 MIB = 1 << 20

@@ -8,23 +8,24 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 from starlette.responses import Response
 
-from learnloop.core.records import ApiScope
-from learnloop.serve import Operations, Problem
 from learnloop.serve.http.conditional import demand_match, etag_of, is_unchanged, parse_etags, tagged
 from learnloop.serve.http.openapi import describe
-from tests.serve.conftest import Start
+from learnloop.serve.http.operations import Operations
+from learnloop.serve.http.problems import Problem
+from tests.serve.http.conftest import site
+from tests.serve.running import Start
 
 versioned = Operations("versioned")
 _state = {"version": 7}
 
 
-@versioned.get("/versioned", scope=ApiScope.READ, has_etag=True)
+@versioned.get("/versioned", scope="read", has_etag=True)
 async def get_versioned(request: Request) -> Response:
     """Show it."""
     return tagged(request, dict(_state), etag_of(_state["version"]))
 
 
-@versioned.route("PUT", "/versioned", scope=ApiScope.ADMIN, accepts=("application/json",), if_match="must")
+@versioned.route("PUT", "/versioned", scope="admin", accepts=("application/json",), if_match="must")
 async def put_versioned(request: Request) -> Response:
     """Change it."""
     demand_match(request, etag_of(_state["version"]))
@@ -135,7 +136,7 @@ def test_over_the_wire(start: Start) -> None:
 
 
 def test_the_description() -> None:
-    paths = describe([versioned])["paths"]["/versioned"]
+    paths = describe(site(), [versioned])["paths"]["/versioned"]
     assert {"304", "200"} <= set(paths["get"]["responses"])
     assert {"412", "428"} <= set(paths["put"]["responses"])
     assert [(each["name"], each["required"]) for each in paths["put"]["parameters"]] == [("If-Match", True)]

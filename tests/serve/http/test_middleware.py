@@ -7,10 +7,11 @@ import logging
 
 import pytest
 
-from learnloop.core import errors
-from learnloop.serve.http.problems import STATUSES
-from tests.serve.conftest import Running, Start, eventually, status_of
-from tests.serve.probes import plain, probes
+from learnloop.serve.http.limits import Limits
+from learnloop.serve.http.problems import Problem
+from learnloop.serve.http.site import Caller, Headers
+from tests.serve.http.probes import plain, probes
+from tests.serve.running import Running, Start, eventually, status_of
 
 GET = b"GET /livez HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n"
 
@@ -29,7 +30,7 @@ def test_every_answer_has_the_headers(shared: Running) -> None:
 
 def test_request_ids_are_taken_over_where_they_are_well_formed(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     server = start(probes)
-    with caplog.at_level(logging.INFO, "learnloop.serve"):
+    with caplog.at_level(logging.INFO, "learnloop.serve.http"):
         reply = server.ask("GET", "/probe/call", x_request_id="order-7.a_b")
         assert eventually(lambda: "order-7.a_b GET /probe/call 200" in caplog.text)
     assert reply.headers["x-request-id"] == reply.json()["id"] == "order-7.a_b"
@@ -73,12 +74,12 @@ def test_pages_of_other_sites_may_not_write(shared: Running, origin: str) -> Non
     server = shared
     for method, path in (("POST", "/probe/things"), ("DELETE", "/probe/things"), ("PUT", "/nothing")):
         reply = server.ask(method, path, '{"name": "a"}', origin=origin)
-        assert (reply.status, reply.json()["type"]) == (403, "urn:learnloop:problem:origin")
+        assert (reply.status, reply.json()["type"]) == (403, "urn:tiny:origin")
     assert "access-control-allow-origin" not in server.ask("GET", "/probe/call", origin=origin).headers
 
 
 def test_own_pages_and_allowed_ones_may_write(start: Start) -> None:
-    server = start(probes, allow_origins=("https://dash.example.com",))
+    server = start(probes, origins=("https://dash.example.com",))
     for origin in (f"http://127.0.0.1:{server.port}", f"https://127.0.0.1:{server.port}", "https://dash.example.com"):
         assert server.ask("POST", "/probe/things", '{"name": "a"}', origin=origin).status == 201
     reply = server.ask("POST", "/probe/things", "{", origin="https://dash.example.com")
@@ -94,10 +95,10 @@ def test_what_is_not_there_is_a_problem(shared: Running) -> None:
     reply = server.ask("GET", "/nothing/at%20all")
     assert reply.headers["content-type"] == "application/problem+json"
     assert reply.json() == {
-        "type": "urn:learnloop:problem:not-found",
+        "type": "urn:tiny:not-found",
         "title": "Not Found",
         "status": 404,
-        "detail": "there is no such path; GET /openapi.json lists them",
+        "detail": "there is no such path; look around",
         "instance": "/nothing/at%20all",
         "request_id": reply.headers["x-request-id"],
     }
@@ -108,17 +109,24 @@ def test_what_is_not_there_is_a_problem(shared: Running) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [kind.__name__ for kind in STATUSES] + ["ActionError", "StoreLockedError", "CorruptError"]
+    ("name", "status", "kind", "detail"),
+    [
+        ("taken", 409, "taken", "the secret inside of home: taken"),
+        ("taken-twice", 409, "taken-twice", "the secret inside of home: taken-twice"),
+        ("shy", 503, "shy", "it does not work now"),
+        ("bug", 500, "internal-server-error", "the server failed; its log has the reason under this request id"),
+    ],
 )
-def test_each_error_has_its_status(shared: Running, kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    server = shared
-    reply = server.ask("GET", f"/probe/fail/{kind}")
-    error = getattr(errors, kind)
-    assert reply.status == next(STATUSES[each] for each in error.__mro__ if each in STATUSES)
+def test_each_error_has_its_status(
+    shared: Running, name: str, status: int, kind: str, detail: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    reply = shared.ask("GET", f"/probe/fail/{name}")
+    assert reply.status == status
     assert reply.headers["content-type"] == "application/problem+json"
-    assert str(server.workspace.settings.home) not in reply.body.decode()
-    assert ("retry-after" in reply.headers) is (reply.status == 503)
-    assert (reply.json()["request_id"] in caplog.text) is (reply.status >= 500)
+    assert (reply.json()["type"], reply.json()["detail"]) == (f"urn:tiny:{kind}", detail)
+    assert ("retry-after" in reply.headers) is (status == 503)
+    assert (reply.json()["request_id"] in caplog.text) is (status >= 500)
+    assert ("Traceback" in caplog.text) is (name == "bug")
 
 
 def test_a_bug_tells_the_log_and_not_the_client(start: Start, caplog: pytest.LogCaptureFixture) -> None:
@@ -155,13 +163,11 @@ def test_a_group_keeps_a_part(start: Start) -> None:
 
 
 def test_too_many_requests_at_once(start: Start) -> None:
-    from learnloop.serve import Limits
-
     server = start(limits=Limits(num_active=0))
     reply = server.ask("GET", "/livez")
     assert (reply.status, reply.json()["type"], reply.headers["retry-after"]) == (
         503,
-        "urn:learnloop:problem:busy",
+        "urn:tiny:busy",
         "1",
     )
 
@@ -180,3 +186,25 @@ def test_not_http(shared: Running) -> None:
         assert status_of(answer) == 400, data[:60]
         assert json.loads(answer.partition(b"\r\n\r\n")[2])["status"] == 400
     assert server.ask("GET", "/livez").status == 200
+
+
+def key_holder(headers: Headers) -> Caller:
+    """Says whose key a request shows."""
+    scopes = {b"r": ("read",), b"a": ("all",)}.get(headers.get(b"x-tiny-key", b""))
+    if scopes is None:
+        raise Problem(401, "no key", headers={"www-authenticate": "Bearer"})
+    return Caller("1", "my key", scopes)
+
+
+def test_who_may_do_what(start: Start) -> None:
+    server = start(probes, identify=key_holder, credentials=(b"x-tiny-key",), full_scope="all")
+    assert server.ask("GET", "/livez").status == 200
+    assert [server.ask("GET", path).status for path in ("/probe/call", "/nothing")] == [401, 401]
+    assert server.ask("GET", "/probe/call", x_tiny_key="r").json()["caller"] == "my key"
+    refused = server.ask("POST", "/probe/things", '{"name": "a"}', x_tiny_key="r")
+    assert refused.status == 403
+    assert refused.json()["detail"] == "this needs a key with the scope 'act'; 'my key' has read"
+    assert refused.headers["www-authenticate"] == 'Bearer realm="api", error="insufficient_scope", scope="act"'
+    assert server.ask("POST", "/probe/things", '{"name": "a"}', x_tiny_key="a").status == 201
+    twice = server.raw(b"GET /probe/call HTTP/1.1\r\nHost: localhost\r\nX-Tiny-Key: r\r\nX-Tiny-Key: a\r\n\r\n")
+    assert status_of(twice) == 400

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 from starlette.responses import Response
 
-from learnloop.core.errors import ConflictError
-from learnloop.core.records import ApiScope
-from learnloop.serve import Limits, Operations
 from learnloop.serve.http.calls import Body, Call, set_call
+from learnloop.serve.http.limits import Limits
 from learnloop.serve.http.ndjson import NDJSON, Line, ndjson_answer, read_lines
-from tests.serve.conftest import Reply, Running, Start, read_all
-from tests.serve.probes import Thing
+from learnloop.serve.http.operations import Operations
+from tests.serve.http.conftest import site
+from tests.serve.http.probes import TakenError, Thing
+from tests.serve.running import Reply, Running, Start, read_all
 
 lined = Operations("lined")
 seen: list[str] = []
@@ -35,25 +35,25 @@ async def work(thing: Thing) -> dict[str, Any]:
     await asyncio.sleep(thing.value)
     running["now"] -= 1
     if thing.name == "conflict":
-        raise ConflictError("it is taken")
+        raise TakenError("it is taken")
     if thing.name == "bug":
         raise ValueError("the secret inside")
     return {"name": thing.name, "text": "x" * len(thing.parts)}
 
 
-@lined.post("/lined", scope=ApiScope.INGEST, accepts=(NDJSON,), produces=NDJSON)
+@lined.post("/lined", scope="ingest", accepts=(NDJSON,), produces=NDJSON)
 async def add_lined(request: Request) -> Response:
     """Take things."""
     return ndjson_answer(request, Thing, work, status=201, line_bytes=1000, max_lines=300)
 
 
-@lined.post("/lined/together", scope=ApiScope.INGEST, accepts=(NDJSON,), produces=NDJSON)
+@lined.post("/lined/together", scope="ingest", accepts=(NDJSON,), produces=NDJSON)
 async def add_lined_together(request: Request) -> Response:
     """Take things, eight at once."""
     return ndjson_answer(request, Thing, work, at_once=8)
 
 
-@lined.post("/lined/large", scope=ApiScope.INGEST, accepts=(NDJSON,), produces=NDJSON)
+@lined.post("/lined/large", scope="ingest", accepts=(NDJSON,), produces=NDJSON)
 async def add_lined_large(request: Request) -> Response:
     """Answer with a megabyte for each item."""
 
@@ -88,7 +88,7 @@ def test_each_item_has_its_line(server: Running, caplog: pytest.LogCaptureFixtur
     assert answers[0]["result"] == {"name": "a", "text": ""}
     assert "result" not in answers[1]
     assert answers[1]["problem"]["errors"][0]["pointer"] == "$.name"
-    assert answers[4]["problem"]["type"] == "urn:learnloop:problem:conflict"
+    assert answers[4]["problem"]["type"] == "urn:tiny:taken"
     assert "secret" not in json.dumps(answers)
     assert "the secret inside" in caplog.text
     assert seen == ["a", "conflict", "bug", "last"]
@@ -167,7 +167,7 @@ def lines_of(parts: list[bytes], line_bytes: int) -> list[Line[Any]]:
     async def read() -> list[Line[Any]]:
         headers = {b"transfer-encoding": b"chunked"}
         scope: dict[str, Any] = {"type": "http", "headers": []}
-        set_call(scope, Call(headers, "r", Body(Stream([*parts, b""]), headers, Limits())))
+        set_call(scope, Call(site(), headers, "r", Body(Stream([*parts, b""]), headers, Limits())))
         return [line async for line in read_lines(Request(scope), Any, line_bytes=line_bytes)]  # type: ignore[type-var]
 
     return asyncio.run(read())

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import socket
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from learnloop.serve import Limits, Operations
-from learnloop.serve.http.protocol import GuardedProtocol
-from tests.serve.conftest import Running, Start, eventually, read_all, status_of
-from tests.serve.probes import probes
+from learnloop.serve.http.limits import Limits
+from learnloop.serve.http.operations import Operations
+from learnloop.serve.http.protocol import GuardedProtocol, JoinedWrites
+from tests.serve.http.probes import probes
+from tests.serve.running import Running, Start, eventually, read_all, status_of
 
 FLOOD_BYTES = 8 << 20
 floods = Operations("floods")
@@ -253,3 +256,56 @@ def test_who_does_not_read_is_cut_off(start: Start, monkeypatch: pytest.MonkeyPa
             num_read += len(part)
             time.sleep(0.001)
         assert num_read > FLOOD_BYTES
+
+
+class Kept:
+    """A transport that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def write(self, data: bytes) -> None:
+        self.told.append(data)
+
+    def close(self) -> None:
+        self.told.append("closed")
+
+    def is_closing(self) -> bool:
+        return "closed" in self.told
+
+
+def test_head_and_body_go_together_and_a_stream_does_not_wait() -> None:
+    async def run() -> None:
+        whole, stream, short = Kept(), Kept(), Kept()
+        loop = asyncio.get_running_loop()
+        writes: Any = JoinedWrites(whole, loop)  # type: ignore[arg-type]
+        writes.write(b"head")
+        writes.write(b"body")
+        writes.write(b"more")
+        assert whole.told == [b"headbody", b"more"]
+        writes = JoinedWrites(stream, loop)  # type: ignore[arg-type]
+        writes.write(b"head")
+        assert stream.told == []
+        await asyncio.sleep(0)
+        assert stream.told == [b"head"]
+        writes.write(b"part")
+        assert stream.told == [b"head", b"part"]
+        told, asked = Kept(), Kept()
+        writes = JoinedWrites(told, loop)  # type: ignore[arg-type]
+        writes.write(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n")
+        await asyncio.sleep(0)
+        assert told.told == []  # its body comes right behind
+        writes.write(b"")
+        assert told.told == [b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n"]
+        writes = JoinedWrites(asked, loop, has_body=False)  # type: ignore[arg-type]
+        writes.write(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n")
+        await asyncio.sleep(0)
+        assert asked.told == [b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n"]
+        writes = JoinedWrites(short, loop)  # type: ignore[arg-type]
+        writes.write(b"head")
+        writes.close()
+        assert writes.is_closing()
+        await asyncio.sleep(0)
+        assert short.told == [b"head", "closed"]
+
+    asyncio.run(run())

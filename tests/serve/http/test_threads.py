@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from learnloop.serve import Problem
+from learnloop.serve.http.problems import Problem
 from learnloop.serve.http.threads import Threads
 
 
 def test_results_and_errors_come_back() -> None:
     async def main() -> None:
-        threads = Threads(2, 10)
+        threads = Threads(2, 10, "tiny")
         threads.start()
         names = await asyncio.gather(*(threads.call(lambda: threading.current_thread().name) for _ in range(8)))
-        assert all(name.startswith("learnloop-serve-") for name in names)
+        assert all(name.startswith("tiny-") for name in names)
         assert await threads.call(divmod, 7, 2) == (3, 1)
         with pytest.raises(ZeroDivisionError):
             await threads.call(divmod, 1, 0)

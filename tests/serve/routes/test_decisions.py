@@ -13,7 +13,8 @@ import pytest
 from learnloop.core.records import Decision, DecisionMode, Reward
 from learnloop.decisions.service.settings import read_settings
 from learnloop.decisions.service.settings_store import put
-from tests.serve.conftest import Reply, Running, Start, eventually
+from tests.serve.conftest import Running, Start
+from tests.serve.running import Reply, eventually
 
 ACTIONS = [{"id": "news", "features": {"topic": "news", "age": 3}}, {"id": "sport", "features": {"topic": "sport"}}]
 

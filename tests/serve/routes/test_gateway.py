@@ -20,7 +20,8 @@ from learnloop.serve.routes.gateway import GatewayOptions, make_gateway
 from learnloop.traces.conversation.messages import text_of
 from learnloop.traces.conversation.steps import steps_of
 from tests.loopback import Answer, Fault, LoopbackServer
-from tests.serve.conftest import Running, Start, eventually
+from tests.serve.conftest import Running, Start
+from tests.serve.running import eventually
 
 HI = [{"role": "user", "content": "hi there"}]
 

@@ -16,7 +16,8 @@ from learnloop.core.records import ApiScope, Episode, EpisodeStatus, Reward, Spa
 from learnloop.loop.workspace.api_keys import create_key
 from learnloop.loop.workspace.workspace import Workspace
 from learnloop.serve.routes.otlp import MAX_BYTES
-from tests.serve.conftest import Reply, Running, Start, eventually
+from tests.serve.conftest import Running, Start
+from tests.serve.running import Reply, eventually
 from tests.traces.otlp import requests as otlp
 from tests.traces.otlp.requests import log, ours, span, trace_id
 

@@ -19,12 +19,11 @@ from learnloop.compat.seed1.update_process import UpdateProcess
 from learnloop.core.errors import ConflictError, CorruptError, DivergedError, NotFoundError, UnreachableError
 from learnloop.core.records import Agent, ApiScope
 from learnloop.serve.durable_log import DurableLog
-from learnloop.serve.http.answers import answer
-from learnloop.serve.http.calls import call_of
+from learnloop.serve.http.calls import call_of, path_of
+from learnloop.serve.http.json_bodies import answer, read_json
 from learnloop.serve.http.operations import Operations
 from learnloop.serve.http.problems import PROBLEM_TYPE, Problem, ProblemBody
-from learnloop.serve.http.reading import read_json
-from learnloop.serve.http.vectors import Vector, read_vector
+from learnloop.serve.routes.decision_bodies import Vector, read_vector
 from learnloop.serve.service import Service, service_of
 
 CHECKPOINT = "checkpoint"
@@ -132,7 +131,7 @@ class _ErrorBody(ProblemBody, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def _error_body(scope: HttpScope, problem: Problem) -> tuple[bytes, str]:
-    body = problem.body(scope["raw_path"].decode("ascii", "backslashreplace"), call_of(scope).request_id)
+    body = call_of(scope).problem_body(problem, path_of(scope))
     error = problem.detail
     if problem.kind == _NO_FILE:
         error = "File not found"
@@ -199,7 +198,7 @@ async def store_experience(request: Request) -> Response:
     body = await read_json(request, ExperienceBody)
     if body.episode_id is not None and not 1 <= len(body.episode_id) <= MAX_ID:
         raise Problem(422, f"episode_id has {len(body.episode_id)} characters; allowed are 1 to {MAX_ID}")
-    key = call_of(request.scope).key
+    caller = call_of(request.scope).caller
     transition = SentTransition(
         observation=read_vector("state", body.state),
         action=body.action,
@@ -209,7 +208,7 @@ async def store_experience(request: Request) -> Response:
         truncated=body.truncated,
         log_prob=body.log_prob,
         value=body.value,
-        client=None if key is None else key.api_key_id,
+        client=None if caller is None else caller.caller_id,
         episode_id=body.episode_id,
     )
     try:

@@ -12,12 +12,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive
 from starlette.types import Scope as HttpScope
 
-from learnloop.core.records import ApiKey, ApiScope
-from learnloop.serve.http.options import MIB, Limits
-from learnloop.serve.http.problems import Problem
+from learnloop.serve.http.limits import MIB, Limits
+from learnloop.serve.http.problems import Problem, ProblemBody
+from learnloop.serve.http.site import Caller, Headers, Site
 
-_KEY = "learnloop.call"
-IS_WHOLE = "learnloop.is_whole"
+_CALL = "http.call"
+IS_WHOLE = "http.is_whole"
 """In the ASGI scope: tells whether all of the body is there, so that receiving it waits for nobody."""
 MIN_RATIO_BYTES = MIB
 """Bodies that stay below this after decompression are not asked for their ratio."""
@@ -25,23 +25,22 @@ LINGER_SECONDS = 1.0
 """How long the rest of a refused body is taken in, so that the client gets to read why."""
 _WINDOW_BITS = {b"gzip": 31, b"x-gzip": 31, b"deflate": 15}
 
-Headers = dict[bytes, bytes]
 Settle = Callable[[int, str, bytes], Awaitable[None]]
 
 
 class Call:
     """What is known of a request."""
 
-    __slots__ = ("body", "effect_id", "headers", "key", "request_id", "settle", "started_at", "status")
+    __slots__ = ("body", "caller", "effect_id", "headers", "request_id", "settle", "site", "started_at", "status")
 
-    def __init__(self, headers: Headers, request_id: str, body: Body | None) -> None:
+    def __init__(self, site: Site, headers: Headers, request_id: str, body: Body | None) -> None:
+        self.site = site
         self.headers = headers
-        """By their names in lower case; the last one where a name comes twice."""
         self.request_id = request_id
         self.body = body
         """None: the request has none."""
-        self.key: ApiKey | None = None
-        """Who asks; None while no key exists, and on open routes."""
+        self.caller: Caller | None = None
+        """Who asks; None where everybody may, and on open routes."""
         self.started_at = time.perf_counter()
         self.status = 0
         """Of the answer; 0 until it begins."""
@@ -50,33 +49,42 @@ class Call:
         self.settle: Settle | None = None
         """Told of the status, the media type and the body of the answer before it is sent; None: nobody asks."""
 
-    def demand(self, scope: ApiScope | None) -> None:
-        """Lets those through who may do what needs ``scope``.
+    def demand(self, scope: str | None) -> None:
+        """Lets callers through who may do what needs ``scope``.
 
         Raises:
             Problem: 403, naming the scope.
         """
-        key = self.key
-        if key is None or scope is None or scope in key.scopes or ApiScope.ADMIN in key.scopes:
+        caller, site = self.caller, self.site
+        if caller is None or scope is None or scope in caller.scopes or site.full_scope in caller.scopes:
             return
+        challenge = f'Bearer realm="{site.about.realm}", error="insufficient_scope", scope="{scope}"'
         raise Problem(
             403,
-            f"this needs a key with the scope {scope.value!r}; {key.name!r} has {', '.join(key.scopes)}",
-            headers={
-                "www-authenticate": f'Bearer realm="learnloop", error="insufficient_scope", scope="{scope.value}"'
-            },
+            f"this needs a key with the scope '{scope}'; {caller.name!r} has {', '.join(caller.scopes)}",
+            headers={"www-authenticate": challenge},
         )
+
+    def problem_body(self, problem: Problem, path: str) -> ProblemBody:
+        """Returns the body of this request's answer where it is a problem."""
+        return self.site.problem_body(problem, path, self.request_id)
 
 
 def call_of(scope: HttpScope) -> Call:
     """Returns what is known of the request of this ASGI scope."""
-    call: Call = scope[_KEY]
+    call: Call = scope[_CALL]
     return call
+
+
+def path_of(scope: HttpScope) -> str:
+    """Returns the path as it came: escaped, so that nothing in it can command a terminal or a log."""
+    raw: bytes = scope["raw_path"]
+    return raw.decode("ascii", "backslashreplace")
 
 
 def set_call(scope: HttpScope, call: Call) -> None:
     """Notes ``call`` in its ASGI scope."""
-    scope[_KEY] = call
+    scope[_CALL] = call
 
 
 class Body:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from starlette.requests import Request
 from starlette.responses import Response
 
-from learnloop.serve.http.answers import answer
+from learnloop.serve.http.json_bodies import answer
 from learnloop.serve.http.problems import Problem
 
 ANY = "*"

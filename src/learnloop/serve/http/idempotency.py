@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from typing import NamedTuple, Protocol
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Send
@@ -23,49 +22,15 @@ from starlette.types import Scope as HttpScope
 
 from learnloop.serve.http.calls import Call, call_of
 from learnloop.serve.http.problems import Problem
+from learnloop.serve.http.site import Claim, KeptAnswer, KeptAnswers
 
-_log = logging.getLogger("learnloop.serve")
+_log = logging.getLogger(__name__)
 
 HEADER = b"idempotency-key"
 REPLAYED = "idempotency-replayed"
 MAX_KEY = 255
 _PASSING = frozenset({408, 425, 429})
 """Refusals that say nothing of the request: the same one may be tried again."""
-
-
-class Claim(Protocol):
-    """That a run may answer a request."""
-
-    @property
-    def effect_id(self) -> str:
-        """For what the request makes: the same one when the request runs again after its server died."""
-        ...
-
-
-class KeptAnswer(NamedTuple):
-    """What is known of a request that was claimed before."""
-
-    fingerprint: str
-    status: int | None
-    """None: it is still worked on."""
-    media_type: str
-    body: bytes
-
-
-class KeptAnswers(Protocol):
-    """Who works on a request with a key, and what was answered. All raise a ``Problem`` where they cannot say."""
-
-    async def claim(self, answer_id: str, fingerprint: str) -> Claim | KeptAnswer:
-        """Claims a request, or returns what is known of it where it is not to be run."""
-        ...
-
-    async def keep(self, claim: Claim, status: int, media_type: str, body: bytes) -> None:
-        """Puts the answer in the place of its claim; when this returns it outlives the server."""
-        ...
-
-    async def release(self, claim: Claim) -> None:
-        """Gives up a claim, so that the request may be tried again at once."""
-        ...
 
 
 class _Settling:
@@ -99,12 +64,14 @@ def once(inner: ASGIApp) -> ASGIApp:
             await inner(scope, receive, send)
             return
         _check_key(key)
-        answers: KeptAnswers = scope["app"].state.service.answers
+        answers = call.site.answers
+        if answers is None:
+            raise TypeError("a route is idempotent, but its application keeps no answers; give Site(answers=...)")
         body = b"" if call.body is None else await call.body.read()
         fingerprint = fingerprint_of(scope, body)
         found = await answers.claim(answer_id_of(call, key), fingerprint)
         if isinstance(found, KeptAnswer):
-            await _again(found, fingerprint)(scope, receive, send)
+            await _answer_again(found, fingerprint)(scope, receive, send)
             return
         call.effect_id = found.effect_id
         call.settle = _Settling(answers, found)
@@ -115,7 +82,7 @@ def once(inner: ASGIApp) -> ASGIApp:
 
 def answer_id_of(call: Call, key: bytes) -> str:
     """Returns SHA-256 over who asks and the key: a key of one client is none of another's."""
-    owner = "" if call.key is None else call.key.api_key_id
+    owner = "" if call.caller is None else call.caller.caller_id
     return _digest(owner.encode(), key)
 
 
@@ -141,7 +108,7 @@ def _check_key(key: bytes) -> None:
         )
 
 
-def _again(found: KeptAnswer, fingerprint: str) -> Response:
+def _answer_again(found: KeptAnswer, fingerprint: str) -> Response:
     """Returns the answer to a request whose key was used before.
 
     Raises:

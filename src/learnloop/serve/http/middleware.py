@@ -19,15 +19,13 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as HttpScope
 
-from learnloop.core.errors import LearnloopError
-from learnloop.core.ids import new_id
-from learnloop.serve.http.calls import IS_WHOLE, Body, Call, Headers, call_of, set_call
+from learnloop.serve.http.calls import IS_WHOLE, Body, Call, call_of, path_of, set_call
+from learnloop.serve.http.host_checks import HostChecks
 from learnloop.serve.http.operations import Operation, Operations
-from learnloop.serve.http.origins import Visitors
 from learnloop.serve.http.problems import PROBLEM_TYPE, FieldError, Problem
 from learnloop.serve.http.site import Site
 
-_log = logging.getLogger("learnloop.serve")
+_log = logging.getLogger(__name__)
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _HEADERS: Mapping[bytes, bytes] = {
     b"x-content-type-options": b"nosniff",
@@ -40,20 +38,20 @@ _CLOSE = (b"connection", b"close")
 _ENDS_CONNECTION = frozenset({408, 413})
 
 
-class Gate:
-    """The outermost layer of the application.
+class Middleware:
+    """The one layer around the routes of an application.
 
     Args:
         app: what answers the requests that are let through: the router.
-        site: whose requests these are.
+        site: what the application says of itself.
         groups: all routes.
     """
 
     def __init__(self, app: ASGIApp, site: Site, groups: Sequence[Operations]) -> None:
         self._app = app
         self._site = site
-        self._limits = site.options.limits
-        self._visitors = Visitors(site.options)
+        self._limits = site.limits
+        self._hosts = HostChecks(site)
         self._groups = groups
         operations = [operation for group in groups for operation in group.routes]
         self._direct = {
@@ -74,17 +72,17 @@ class Gate:
         headers = dict(scope["headers"])
         request_id = headers.get(b"x-request-id", b"")
         if not _REQUEST_ID.fullmatch(request_id):
-            request_id = new_id().encode()
+            request_id = self._site.new_id().encode()
         has_body = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
         body = Body(receive, headers, self._limits, scope.pop(IS_WHOLE, None)) if has_body else None
-        call = Call(headers, request_id.decode(), body)
+        call = Call(self._site, headers, request_id.decode(), body)
         set_call(scope, call)
         answer = _Answer(send, call, request_id)
         self._num_active += 1
         try:
             await self._answer(scope, body or receive, answer)
         except ClientDisconnect:
-            _log.info("%s %s %s: the client went away", call.request_id, scope["method"], _path(scope))
+            _log.info("%s %s %s: the client went away", call.request_id, scope["method"], path_of(scope))
         except asyncio.CancelledError:
             if not self._site.is_draining:
                 raise
@@ -95,8 +93,8 @@ class Gate:
             self._num_active -= 1
             call.body = None  # it leads to the scope, which leads to it: a circle would keep its bytes for a while
         if _log.isEnabledFor(logging.INFO):
-            milliseconds = (time.perf_counter() - call.started_at) * 1000
-            _log.info("%s %s %s %d %.1f ms", call.request_id, scope["method"], _path(scope), call.status, milliseconds)
+            took_ms = (time.perf_counter() - call.started_at) * 1000
+            _log.info("%s %s %s %d %.1f ms", call.request_id, scope["method"], path_of(scope), call.status, took_ms)
 
     async def _answer(self, scope: HttpScope, receive: Receive, answer: _Answer) -> None:
         call = call_of(scope)
@@ -104,17 +102,17 @@ class Gate:
         if self._num_active > self._limits.num_active:
             raise Problem(503, "the server is busy; try again later", kind="busy")
         if len(call.headers) != len(scope["headers"]):
-            self._visitors.check_single(scope["headers"])
-        self._visitors.check_host(call.headers)
-        origin = self._visitors.check_origin(method, call.headers)
+            self._hosts.check_single(scope["headers"])
+        self._hosts.check_host(call.headers)
+        origin = self._hosts.check_origin(method, call.headers)
         if origin is not None:
             answer.allow(origin)
-            if self._visitors.is_preflight(method, origin, call.headers):
-                await answer(self._visitors.preflight())
+            if self._hosts.is_preflight(method, origin, call.headers):
+                await answer(self._hosts.preflight())
                 await answer({"type": "http.response.body"})
                 return
         if method != "GET" or path not in self._open:
-            call.key = self._site.identify(_credentials(call.headers))
+            call.caller = self._site.identify(call.headers)
         operation = self._direct.get((method, path))
         if operation is None:
             await self._app(scope, receive, answer)
@@ -127,14 +125,14 @@ class Gate:
         call = call_of(scope)
         problem = self._problem(scope, error)
         if problem.status >= 500 and not isinstance(error, Problem):
-            unexpected = not isinstance(error, LearnloopError)
+            is_known = self._site.errors.status_of(error) is not None
             _log.error(
                 "%s %s %s: %s",
                 call.request_id,
                 scope["method"],
-                _path(scope),
+                path_of(scope),
                 error,
-                exc_info=error if unexpected else None,
+                exc_info=None if is_known else error,
             )
         if answer.has_begun:  # too late for another answer; the server cuts the connection of one that is not complete
             return
@@ -154,11 +152,11 @@ class Gate:
             return _invalid(error)
         if isinstance(error, HTTPException):
             return self._from_router(scope, error)
-        return self._site.problem(error)
+        return self._site.errors.problem(error)
 
     def _from_router(self, scope: HttpScope, error: HTTPException) -> Problem:
         if error.status_code == 404:
-            return Problem(404, "there is no such path; GET /openapi.json lists them")
+            return Problem(404, f"there is no such path; {self._site.about.path_advice}")
         if error.status_code == 405:
             routes = [each for group in self._groups for each in group.routes if _fits(each, scope)]
             exact = [each for each in routes if each.path == scope["path"]]  # not also as the id of something
@@ -219,20 +217,8 @@ class _Answer:
             await self(each)
 
 
-def _credentials(headers: Headers) -> bytes | None:
-    """Returns what a request shows; calls that pass the gateway may need ``authorization`` for the model's own key."""
-    ours = headers.get(b"x-learnloop-key")
-    return headers.get(b"authorization") if ours is None else b"Bearer " + ours
-
-
 def _problem_body(scope: HttpScope, problem: Problem) -> tuple[bytes, str]:
-    return msgspec.json.encode(problem.body(_path(scope), call_of(scope).request_id)), PROBLEM_TYPE
-
-
-def _path(scope: HttpScope) -> str:
-    """Returns the path as it came: escaped, so that nothing in it can command a terminal or a log."""
-    raw: bytes = scope["raw_path"]
-    return raw.decode("ascii", "backslashreplace")
+    return msgspec.json.encode(call_of(scope).problem_body(problem, path_of(scope))), PROBLEM_TYPE
 
 
 def _fits(operation: Operation, scope: HttpScope) -> bool:

@@ -1,6 +1,6 @@
 """Many items in one request, one line of JSON each (NDJSON), and one line of the answer for each of them.
 
-    @operations.post("/v1/things/batch", scope=ApiScope.INGEST, accepts=(NDJSON,), produces=NDJSON, response=LineAnswer)
+    @operations.post("/v1/things/batch", scope="write", accepts=(NDJSON,), produces=NDJSON, response=LineAnswer)
     async def add_things(request: Request) -> Response:
         return ndjson_answer(request, Thing, add_one)
 
@@ -25,12 +25,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Send
 from starlette.types import Scope as HttpScope
 
-from learnloop.core.errors import LearnloopError
-from learnloop.serve.http.calls import Body, call_of
-from learnloop.serve.http.options import MIB
+from learnloop.serve.http.calls import Body, call_of, path_of
+from learnloop.serve.http.json_bodies import decode_json
+from learnloop.serve.http.limits import MIB
 from learnloop.serve.http.problems import Problem, ProblemBody
-from learnloop.serve.http.reading import decode_json
-from learnloop.serve.http.site import site_of
 
 T = TypeVar("T")
 
@@ -46,7 +44,7 @@ _PART_BYTES = 65_536
 _TURN = 64
 """After so many lines others get their turn."""
 
-_log = logging.getLogger("learnloop.serve")
+_log = logging.getLogger(__name__)
 _encoder = msgspec.json.Encoder(decimal_format="string")
 
 
@@ -150,9 +148,8 @@ class _Worker(Generic[T]):
     """Makes the answer to each item."""
 
     def __init__(self, request: Request, work: Callable[[T], Awaitable[object]], status: int) -> None:
-        self._site = site_of(request)
-        self._path = request.scope["raw_path"].decode("ascii", "backslashreplace")
-        self._request_id = call_of(request.scope).request_id
+        self._path = path_of(request.scope)
+        self._call = call_of(request.scope)
         self._work = work
         self._status = status
 
@@ -168,11 +165,12 @@ class _Worker(Generic[T]):
 
     def failed(self, index: int, error: Exception) -> LineAnswer:
         """Returns what ``error`` is to the client."""
-        problem = self._site.problem(error)
+        errors = self._call.site.errors
+        problem = errors.problem(error)
         if problem.status >= 500 and not isinstance(error, Problem):
-            trace = None if isinstance(error, LearnloopError) else error
-            _log.error("%s %s item %d: %s", self._request_id, self._path, index, error, exc_info=trace)
-        body = problem.body(self._path, self._request_id)
+            trace = error if errors.status_of(error) is None else None
+            _log.error("%s %s item %d: %s", self._call.request_id, self._path, index, error, exc_info=trace)
+        body = self._call.problem_body(problem, self._path)
         return LineAnswer(index=index, status=problem.status, problem=body)
 
 

@@ -9,10 +9,10 @@ from typing import Any, get_args
 import msgspec
 from fastapi.openapi.utils import get_openapi
 
-from learnloop.core.version import __version__
 from learnloop.serve.http.calls import Call, set_call
 from learnloop.serve.http.operations import JSON, Operation, Operations
 from learnloop.serve.http.problems import PROBLEM_TYPE, Problem, ProblemBody, title_of
+from learnloop.serve.http.site import Site
 
 _REF = "#/components/schemas/{name}"
 _FASTAPI_SCHEMAS = ("HTTPValidationError", "ValidationError")
@@ -25,17 +25,14 @@ _ETAGS = r'^(\*|(W/)?"[!#-~]*"( *, *(W/)?"[!#-~]*")*)$'
 Document = dict[str, Any]
 
 
-def describe(groups: Sequence[Operations]) -> Document:
-    """Returns the OpenAPI document of the routes of ``groups``."""
+def describe(site: Site, groups: Sequence[Operations]) -> Document:
+    """Returns the OpenAPI document of the routes of ``groups`` of an application."""
     operations = [operation for group in groups for operation in group.routes]
     document = get_openapi(
-        title="learnloop",
-        version=__version__,
-        summary="Self-hosted learning loop for AI agents.",
-        description=(
-            "Every error is a problem (RFC 9457). Once a key exists, each route but `/health` and `/livez` needs one: "
-            "`Authorization: Bearer llk_...`."
-        ),
+        title=site.about.title,
+        version=site.about.version,
+        summary=site.about.summary,
+        description=site.about.description,
         routes=operations,
     )
     schemas, types = _components(operations)
@@ -48,7 +45,7 @@ def describe(groups: Sequence[Operations]) -> Document:
     for operation in operations:
         for method in operation.methods or ():
             described = document["paths"][operation.path_format][method.lower()]
-            _complete(described, operation, types, error_media=_error_media(operation, groups))
+            _complete(described, operation, types, error_media=_error_media(site, operation, groups))
     return document
 
 
@@ -103,7 +100,7 @@ def _complete(described: Document, operation: Operation, types: Document, *, err
     described["responses"] = dict(sorted(answers.items()))
     if rules.scope is not None:
         described["security"] = [{_KEY: []}, {}]
-        described["x-required-scope"] = rules.scope.value
+        described["x-required-scope"] = str(rules.scope)
 
 
 def _statuses(operation: Operation) -> Iterator[int]:
@@ -155,7 +152,7 @@ def _problem_answers() -> Document:
     return {f"Problem{status}": {"description": title_of(status), "content": content} for status in _PROBLEMS}
 
 
-def _error_media(operation: Operation, groups: Sequence[Operations]) -> list[str]:
+def _error_media(site: Site, operation: Operation, groups: Sequence[Operations]) -> list[str]:
     """Returns the media types of the errors of a group that has its own form of them: it is asked; none: problems."""
     render = next((group.error_body for group in groups if operation in group.routes), None)
     if render is None:
@@ -164,6 +161,6 @@ def _error_media(operation: Operation, groups: Sequence[Operations]) -> list[str
     for media_type in operation.rules.accepts or (JSON,):
         path = operation.path
         scope: Document = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "headers": []}
-        set_call(scope, Call({b"content-type": media_type.encode()}, "", None))
+        set_call(scope, Call(site, {b"content-type": media_type.encode()}, "", None))
         found.append(render(scope, Problem(400, ""))[1])
     return list(dict.fromkeys(found))

@@ -8,9 +8,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from fastapi import Query
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from fastapi.routing import APIRoute
 from starlette.requests import Request
@@ -18,26 +19,29 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as HttpScope
 
-from learnloop.core.errors import UsageError
-from learnloop.core.records import ApiScope
 from learnloop.serve.http.calls import Call, call_of
 from learnloop.serve.http.idempotency import once
 from learnloop.serve.http.problems import Problem
 
 JSON = "application/json"
+MAX_LIMIT = 200
+"""The most rows of a page of a list."""
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
+Text = Annotated[str | None, Query(max_length=500)]
+"""What a list is narrowed by, or the cursor after which it goes on."""
 
 ErrorBody = Callable[[HttpScope, Problem], tuple[bytes, str]]
 """Gives the body of an error and its media type, for clients that want another form than RFC 9457."""
 Endpoint = Callable[..., Awaitable[Response]]
 Lifespan = Callable[[Any], AbstractAsyncContextManager[None]]
-"""Takes what the application shares among its routes."""
+"""Takes what the routes of an application share (``Application.shared``)."""
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """What a route demands of a request, and what its documentation needs."""
 
-    scope: ApiScope | None
-    """What the key must allow; None: open to all, also where keys exist."""
+    scope: str | None
+    """What the caller must be allowed; None: open to all, also to those who show no key."""
     accepts: tuple[str, ...] = ()
     """The media types of the body; none: there is no body."""
     body_bytes: int | None = None
@@ -82,11 +86,11 @@ class Operations:
         self.lifespan = lifespan
         self.routes: list[Operation] = []
 
-    def get(self, path: str, *, scope: ApiScope | None, **options: Any) -> Callable[[Endpoint], Endpoint]:
+    def get(self, path: str, *, scope: str | None, **options: Any) -> Callable[[Endpoint], Endpoint]:
         """Decorates the endpoint of ``GET path``; options are those of ``route``."""
         return self.route("GET", path, scope=scope, **options)
 
-    def post(self, path: str, *, scope: ApiScope | None, **options: Any) -> Callable[[Endpoint], Endpoint]:
+    def post(self, path: str, *, scope: str | None, **options: Any) -> Callable[[Endpoint], Endpoint]:
         """Decorates the endpoint of ``POST path``, which takes JSON unless ``accepts`` says otherwise."""
         return self.route("POST", path, scope=scope, **{"accepts": (JSON,), **options})
 
@@ -95,7 +99,7 @@ class Operations:
         method: str,
         path: str,
         *,
-        scope: ApiScope | None,
+        scope: str | None,
         status: int = 200,
         responses: Mapping[int | str, dict[str, Any]] | None = None,
         operation_id: str | None = None,
@@ -108,14 +112,14 @@ class Operations:
         Args:
             method: the HTTP method.
             path: with ``{name}`` for what varies, or ``{name:path}``.
-            scope: what the key must allow; None: open to all.
+            scope: what the caller must be allowed; None: open to all.
             status: of a good answer.
             responses: further answers, as in OpenAPI.
             operation_id: in the documentation; the endpoint's name where None.
             rules: the other fields of ``Rules``.
 
         Raises:
-            UsageError: the endpoint would have FastAPI read the body, past the limits.
+            TypeError: the endpoint would have FastAPI read the body, past the limits.
         """
 
         def decorate(endpoint: Endpoint) -> Endpoint:
@@ -130,7 +134,7 @@ class Operations:
                 operation_id=operation_id or endpoint.__name__,
             )
             if operation.body_field is not None:
-                raise UsageError(
+                raise TypeError(
                     f"{endpoint.__name__} has a body parameter; read the body with read_json(request, type)"
                 )
             self.routes.append(operation)

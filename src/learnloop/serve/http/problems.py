@@ -1,49 +1,16 @@
-"""Errors as the client sees them: RFC 9457 problems, and the one table from learnloop's errors to statuses."""
+"""Errors as the client sees them: RFC 9457 problems, and the table from an application's errors to statuses."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
 import msgspec
 
-from learnloop.core.errors import (
-    AuthError,
-    ConflictError,
-    FormatError,
-    LearnloopError,
-    MissingExtraError,
-    NotFoundError,
-    StoreError,
-    StoreFullError,
-    UnreachableError,
-    UsageError,
-)
-
 PROBLEM_TYPE = "application/problem+json"
 RETRY_SECONDS = 1
-
-STATUSES: Mapping[type[LearnloopError], int] = {
-    FormatError: 400,
-    MissingExtraError: 501,
-    UsageError: 422,
-    NotFoundError: 404,
-    AuthError: 403,
-    ConflictError: 409,
-    UnreachableError: 503,
-    StoreFullError: 507,
-    StoreError: 503,
-    LearnloopError: 500,
-}
-"""The status of each error; a class that is not listed has its nearest base's."""
-
-_HIDDEN = {
-    403: "this is not allowed",
-    500: "the server failed; its log has the reason under this request id",
-    503: "the store does not answer or refuses; try again later",
-    507: "no space is left for the store; free some, nothing of this request was kept",
-}
-"""What is said in place of an error's own words where these may tell of the server's inside."""
+_UNEXPECTED = 500
+_NO_WORDS = "the server failed; its log has the reason under this request id"
 
 
 class FieldError(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,18 +64,6 @@ class Problem(Exception):
         if status in (429, 503):
             self.headers.setdefault("retry-after", str(RETRY_SECONDS))
 
-    def body(self, instance: str, request_id: str) -> ProblemBody:
-        """Returns the body of the answer to ``request_id``, which asked for the path ``instance``."""
-        return ProblemBody(
-            type=f"urn:learnloop:problem:{self.kind}",
-            title=self.title,
-            status=self.status,
-            detail=self.detail,
-            instance=instance,
-            request_id=request_id,
-            errors=self.errors,
-        )
-
 
 def title_of(status: int) -> str:
     """Returns the words of a status."""
@@ -118,9 +73,36 @@ def title_of(status: int) -> str:
         return f"Status {status}"
 
 
-def problem_of(error: LearnloopError, detail: str) -> Problem:
-    """Returns the problem that an error of learnloop is to the client; ``detail`` is what may be told of it."""
-    status = next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
-    name = type(error).__name__.removesuffix("Error")
-    kind = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("-")
-    return Problem(status, _HIDDEN.get(status, detail), kind=kind)
+class ErrorTable:
+    """Which status each error of an application has; what is not in it is a fault of the server (500).
+
+    Args:
+        statuses: by class; a class that is not listed has that of its nearest base.
+        hidden: what is said, by status, in place of an error's own words where these may tell of the server's inside.
+        words: gives the words of an error.
+    """
+
+    def __init__(
+        self,
+        statuses: Mapping[type[Exception], int],
+        hidden: Mapping[int, str] | None = None,
+        words: Callable[[Exception], str] = str,
+    ) -> None:
+        self._statuses = dict(statuses)
+        self._hidden = {_UNEXPECTED: _NO_WORDS, **(hidden or {})}
+        self._words = words
+
+    def status_of(self, error: Exception) -> int | None:
+        """Returns the status of an error; None where it is not in the table."""
+        return next((self._statuses[kind] for kind in type(error).__mro__ if kind in self._statuses), None)
+
+    def problem(self, error: Exception) -> Problem:
+        """Returns the problem that an error is to the client."""
+        if isinstance(error, Problem):
+            return error
+        status = self.status_of(error)
+        if status is None:
+            return Problem(_UNEXPECTED, self._hidden[_UNEXPECTED])
+        name = type(error).__name__.removesuffix("Error")
+        kind = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("-")
+        return Problem(status, self._hidden.get(status) or self._words(error), kind=kind)

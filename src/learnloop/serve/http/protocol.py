@@ -1,23 +1,71 @@
-"""uvicorn's HTTP protocol with what it lacks: limits on headers, and malformed requests answered as problems."""
+"""uvicorn's HTTP protocol with what it lacks: limits on headers, answers in one piece, and problems."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 import httptools
 import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from learnloop.core.ids import new_id
 from learnloop.serve.http.calls import IS_WHOLE
-from learnloop.serve.http.joined_writes import JoinedWrites
 from learnloop.serve.http.problems import PROBLEM_TYPE, Problem
+from learnloop.serve.http.site import Site
 
 _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 _VERSIONS = frozenset({"1.0", "1.1"})
 _END_OF_AUTHORITY = re.compile(rb"[/?]")
+_LENGTH = b"\r\ncontent-length: "
+
+
+class JoinedWrites:
+    """What an answer is written to: a transport that keeps the first piece back until the second comes.
+
+    uvicorn writes the head and the body apart, each by a call of the system; here they go in one piece.
+
+    A head that tells the length of its body has it right behind. Any other waits no longer than this turn of the event
+    loop, so that the head of a stream is on its way before its parts.
+
+    Args:
+        transport: where it goes.
+        loop: whose turn is meant.
+        has_body: whether a body follows its length; not where HEAD was asked.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, *, has_body: bool = True) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._has_body = has_body
+        self._held = b""
+        self._has_begun = False
+
+    def write(self, data: bytes) -> None:
+        """Writes ``data``, now or together with what comes next."""
+        if not self._has_begun:
+            self._has_begun = True
+            self._held = data
+            if not self._has_body or _LENGTH not in data:
+                self._loop.call_soon(self.flush)
+            return
+        held, self._held = self._held, b""
+        self._transport.write(held + data if held else data)
+
+    def flush(self) -> None:
+        """Writes what is kept back."""
+        if self._held:
+            held, self._held = self._held, b""
+            self._transport.write(held)
+
+    def close(self) -> None:
+        """Ends the connection once all is written."""
+        self.flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Returns whether the connection ends."""
+        return self._transport.is_closing()
 
 
 class _RefusedError(Exception):
@@ -27,8 +75,10 @@ class _RefusedError(Exception):
 class GuardedProtocol(HttpToolsProtocol):
     """A connection. A client that does not finish its headers in time, or sends too many, is cut off."""
 
-    header_seconds = 10.0
-    header_bytes = 65_536
+    site: ClassVar[Site]
+    """What the application says of itself."""
+    header_seconds: ClassVar[float]
+    header_bytes: ClassVar[int]
     write_seconds = 60.0
     """How long a client may read so little that nothing more can be sent."""
 
@@ -174,7 +224,7 @@ class GuardedProtocol(HttpToolsProtocol):
         is_begun = self._is_answering() and (self.cycle.response_started or bool(self.pipeline))
         if not self.transport.is_closing() and not is_begun:
             problem = Problem(400, "this is no valid HTTP/1.1 request, or its headers are too large")
-            data = msgspec.json.encode(problem.body("", new_id()))
+            data = msgspec.json.encode(self.site.problem_body(problem, "", self.site.new_id()))
             head = (
                 f"content-type: {PROBLEM_TYPE}\r\ncontent-length: {len(data)}\r\n"
                 "x-content-type-options: nosniff\r\nconnection: close\r\n\r\n"
@@ -206,7 +256,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._header_timer = None
 
 
-def protocol_with(header_seconds: float, header_bytes: int) -> type[GuardedProtocol]:
-    """Returns the protocol with limits of its own; uvicorn makes one for each connection."""
-    limits = {"header_seconds": header_seconds, "header_bytes": header_bytes}
-    return type("Protocol", (GuardedProtocol,), limits)
+def protocol_of(site: Site) -> type[GuardedProtocol]:
+    """Returns the protocol of an application; uvicorn makes one for each connection."""
+    limits = {"header_seconds": site.limits.header_seconds, "header_bytes": site.limits.header_bytes}
+    return type("Protocol", (GuardedProtocol,), {"site": site, **limits})

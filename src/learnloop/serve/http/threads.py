@@ -24,15 +24,15 @@ class Threads:
     Args:
         num_threads: how many calls run at once.
         num_waiting: how many more may wait.
+        name: what the names of the threads begin with.
     """
 
-    def __init__(self, num_threads: int, num_waiting: int) -> None:
+    def __init__(self, num_threads: int, num_waiting: int, name: str = "threads") -> None:
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._limit = num_threads + num_waiting
         self._num_pending = 0
         self._threads = [
-            threading.Thread(target=self._run, name=f"learnloop-serve-{number}", daemon=True)
-            for number in range(num_threads)
+            threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True) for number in range(num_threads)
         ]
 
     def start(self) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from learnloop.algorithms.hashed.features import MAX_VECTOR
 from learnloop.core.arrays import F32
 from learnloop.core.errors import ActionError, ContextError
 from learnloop.core.records import Decision, DecisionMode
 from learnloop.decisions.service.service import MAX_SLOTS, Asked, Slot
-from learnloop.serve.http.vectors import Vector, read_vector
+
+Vector = list[float] | bytes
+"""What a body's field of numbers is declared as: a list, or little-endian float32 in base64, which msgspec reads."""
 
 
 class ActionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,6 +78,27 @@ class ChoiceBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     baseline_action: str | None = None
     policy_action: str | None = None
     slots: list[SlotChoice] | None = None
+
+
+def read_vector(name: str, given: Vector) -> F32:
+    """Returns a vector of a request, float32 of shape ``(n,)``; it may hold what is not finite.
+
+    Args:
+        name: what the client calls it.
+        given: as it was read.
+
+    Raises:
+        ContextError: the bytes are not whole numbers, or a number is too large for float32.
+    """
+    if isinstance(given, bytes):
+        if len(given) % 4:
+            raise ContextError(f"{name} has {len(given)} bytes; float32 in base64 has 4 for each number")
+        return np.frombuffer(given, "<f4")
+    try:
+        packed = struct.pack(f"<{len(given)}f", *given)  # a third of what numpy takes for a list
+    except OverflowError as error:
+        raise ContextError(f"{name} holds a number that is too large for float32") from error
+    return np.frombuffer(packed, "<f4")
 
 
 def _vector(given: Vector | None) -> F32 | None:

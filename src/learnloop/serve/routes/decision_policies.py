@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from learnloop.core.errors import ConflictError
+from learnloop.core.ids import check_cursor
 from learnloop.core.records import ApiScope, LearningUpdate, PolicySettings
 from learnloop.decisions.learning.apprentice import MatchRate, match_rate
 from learnloop.decisions.service.service import registered_name
@@ -26,12 +27,10 @@ from learnloop.loop.decisions.counterfactual import (
 )
 from learnloop.loop.decisions.reading import list_updates
 from learnloop.serve.deciding import Deciding
-from learnloop.serve.http.answers import answer
 from learnloop.serve.http.calls import call_of
 from learnloop.serve.http.conditional import demand_match, etag_of, tagged
-from learnloop.serve.http.operations import Operations
-from learnloop.serve.http.pages import Limit, Text, check_id_cursor
-from learnloop.serve.http.reading import read_json
+from learnloop.serve.http.json_bodies import answer, read_json
+from learnloop.serve.http.operations import Limit, Operations, Text
 from learnloop.serve.service import service_of
 
 operations = Operations("decision policies")
@@ -110,7 +109,7 @@ async def put_settings(request: Request, agent_id: str, policy: str) -> Response
     store = service.workspace.store
     before = await service.call(current, store, agent_id, policy)
     demand_match(request, etag_of(before.version))
-    key = call_of(request.scope).key
+    caller = call_of(request.scope).caller
     try:
         now = await service.call(
             put,
@@ -118,7 +117,7 @@ async def put_settings(request: Request, agent_id: str, policy: str) -> Response
             agent_id,
             policy,
             settings,
-            author=None if key is None else key.name,
+            author=None if caller is None else caller.name,
             expected_version=before.version,
         )
     except ConflictError:  # somebody else was faster since the look above
@@ -158,7 +157,7 @@ async def get_updates(
     """List what the learner tried, the newest first: its diagnostics, its verdict, and what came of it."""
     service = service_of(request)
     registered_name(agent_id, policy)
-    check_id_cursor(after)
+    check_cursor(after)
     page = await service.call(list_updates, service.workspace, agent_id, policy, limit=limit, after=after)
     return answer(UpdateList(data=page.rows, next_cursor=page.next_cursor))
 

@@ -13,13 +13,11 @@ from learnloop.loop.decisions.feedback import Feedback, record_feedback
 from learnloop.loop.decisions.reading import DecisionDetail, list_decisions, show_decision
 from learnloop.loop.rewards.recording import record_rewards
 from learnloop.serve.deciding import Deciding, deciding
-from learnloop.serve.http.answers import answer
 from learnloop.serve.http.calls import call_of
+from learnloop.serve.http.json_bodies import answer, read_json
 from learnloop.serve.http.ndjson import NDJSON, LineAnswer, ndjson_answer
-from learnloop.serve.http.operations import Operations
-from learnloop.serve.http.pages import Limit, Text
+from learnloop.serve.http.operations import Limit, Operations, Text
 from learnloop.serve.http.problems import Problem
-from learnloop.serve.http.reading import read_json
 from learnloop.serve.routes.decision_bodies import ChoiceBody, DecisionBody, choice_of, read_question
 from learnloop.serve.service import service_of
 
@@ -198,7 +196,7 @@ async def _give(request: Request, decision_id: str, body: RewardBody) -> Rewarde
         raise Problem(422, "the reward is empty; give value, or values by name")
     service = service_of(request)
     call = call_of(request.scope)
-    author = None if call.key is None else call.key.name
+    author = None if call.caller is None else call.caller.name
     target = RewardTarget(None, decision_id)
     rewards = await service.call(
         record_rewards, service.workspace, target, values, reason=body.reason, author=author, key=call.effect_id

@@ -8,9 +8,8 @@ from starlette.responses import Response
 
 from learnloop.core.records import ApiScope, EpisodeStatus
 from learnloop.loop.traces.reading import EpisodeDetail, EpisodeRow, list_episodes, show_episode
-from learnloop.serve.http.answers import answer
-from learnloop.serve.http.operations import Operations
-from learnloop.serve.http.pages import Limit, Text
+from learnloop.serve.http.json_bodies import answer
+from learnloop.serve.http.operations import Limit, Operations, Text
 from learnloop.serve.service import service_of
 
 operations = Operations("episodes")

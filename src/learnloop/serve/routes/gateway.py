@@ -27,8 +27,8 @@ from learnloop.core.errors import LearnloopError, UnreachableError, UsageError
 from learnloop.core.records import ApiScope
 from learnloop.loop.traces.gateway import close_left_open
 from learnloop.serve.http.calls import read_body
+from learnloop.serve.http.limits import MIB
 from learnloop.serve.http.operations import Operations
-from learnloop.serve.http.options import MIB
 from learnloop.serve.http.problems import Problem
 from learnloop.serve.routes.gateway_runs import Run, RunName, Runs
 from learnloop.serve.service import Service, service_of

@@ -10,8 +10,8 @@ from learnloop.core.errors import LearnloopError
 from learnloop.core.records import ApiScope, Reward
 from learnloop.core.version import __version__
 from learnloop.loop.workspace.workspace import Workspace
-from learnloop.serve.http.answers import answer
 from learnloop.serve.http.calls import call_of
+from learnloop.serve.http.json_bodies import answer
 from learnloop.serve.http.operations import Operations
 from learnloop.serve.http.problems import Problem
 from learnloop.serve.service import service_of
@@ -46,7 +46,7 @@ async def get_liveness(request: Request) -> Response:
 async def get_health(request: Request) -> Response:
     """Say whether requests can be served: the store answers and its writer lives. 503 where not."""
     service = service_of(request)
-    if service.is_draining:
+    if request.app.site.is_draining:
         raise Problem(503, "the server is about to stop", kind="stopping")
     try:
         await service.call(_probe, service.workspace)
@@ -59,13 +59,13 @@ async def get_health(request: Request) -> Response:
 async def get_info(request: Request) -> Response:
     """Show the version and what this server can do."""
     service = service_of(request)
-    key = call_of(request.scope).key
+    caller = call_of(request.scope).caller
     return answer(
         Info(
             version=__version__,
             schema_revision=service.workspace.store.revision,
             capabilities=[group.name for group in request.app.groups if group.routes],
-            scopes=None if key is None else [ApiScope(scope) for scope in key.scopes],
+            scopes=None if caller is None else [ApiScope(scope) for scope in caller.scopes],
         )
     )
 

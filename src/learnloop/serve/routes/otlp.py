@@ -19,8 +19,8 @@ from learnloop.core.errors import ConflictError, StoreError, UnreachableError
 from learnloop.core.records import ApiScope
 from learnloop.loop.traces.telemetry import Receipt, Telemetry
 from learnloop.serve.http.calls import call_of, read_body
+from learnloop.serve.http.limits import MIB
 from learnloop.serve.http.operations import Operations
-from learnloop.serve.http.options import MIB
 from learnloop.serve.http.problems import Problem
 from learnloop.serve.service import Service, service_of
 from learnloop.traces.otlp import AssemblyOptions, Encoding, encode_status

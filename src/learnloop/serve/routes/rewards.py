@@ -14,14 +14,13 @@ from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from learnloop.core.ids import check_cursor
 from learnloop.core.records import ApiScope, RewardShare
 from learnloop.loop.rewards.rewarding import RewardProcess, process_task_completion
 from learnloop.rewards.scoring.engine import Scored
 from learnloop.rewards.sharing.ledger import RewardLedger
-from learnloop.serve.http.answers import answer
-from learnloop.serve.http.operations import Operations
-from learnloop.serve.http.pages import Limit, Text, check_id_cursor
-from learnloop.serve.http.reading import read_json
+from learnloop.serve.http.json_bodies import answer, read_json
+from learnloop.serve.http.operations import Limit, Operations, Text
 from learnloop.serve.service import Service, service_of
 
 
@@ -91,7 +90,7 @@ async def get_reward_history(
     after: Text = None,
 ) -> Response:
     """List who was credited with how much of which reward, what was booked last first."""
-    check_id_cursor(after)
+    check_cursor(after)
     service = service_of(request)
     ledger = RewardLedger(service.workspace.store)
     page = await service.call(

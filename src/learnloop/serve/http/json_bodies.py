@@ -1,14 +1,16 @@
-"""Reading JSON bodies: strict, and cheap to refuse before anything is built from them."""
+"""Bodies of JSON: read strictly, and cheap to refuse before anything is built from them; written by msgspec."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 from starlette.requests import Request
+from starlette.responses import Response
 
 from learnloop.serve.http.calls import read_body
 from learnloop.serve.http.problems import FieldError, Problem
@@ -27,6 +29,12 @@ _STEPS = np.zeros(256, np.int8)
 _STEPS[list(b"[{")] = 1
 _STEPS[list(b"]}")] = -1
 _PLACE = re.compile(r"(.*?)(?: - at `(.*)`)?", re.DOTALL)
+_encoder = msgspec.json.Encoder(decimal_format="string")
+
+
+def answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Returns ``value``, a msgspec Struct or plain Python values, as a JSON answer."""
+    return Response(_encoder.encode(value), status, headers, "application/json")
 
 
 async def read_json(request: Request, kind: type[T]) -> T:

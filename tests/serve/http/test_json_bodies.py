@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learnloop.serve import Problem
-from learnloop.serve.http.reading import MAX_DEPTH, check_json, decode_json
-from tests.serve.probes import Thing
+from learnloop.serve.http.json_bodies import MAX_DEPTH, check_json, decode_json
+from learnloop.serve.http.problems import Problem
+from tests.serve.http.probes import Thing
 
 TEXTS = st.text(alphabet=st.sampled_from(list('ab"\\[]{}:, \n\té\u2028')), max_size=8)
 VALUES = st.recursive(

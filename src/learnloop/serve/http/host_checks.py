@@ -10,14 +10,12 @@ from collections.abc import Iterable
 
 from starlette.types import Message
 
-from learnloop.serve.http.calls import Headers
-from learnloop.serve.http.options import ServeOptions
 from learnloop.serve.http.problems import Problem
+from learnloop.serve.http.site import Headers, Site
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _SINGLE = frozenset({
-    b"host", b"origin", b"authorization", b"x-learnloop-key", b"content-type", b"content-encoding", b"content-length",
-    b"idempotency-key", b"x-request-id",
+    b"host", b"origin", b"content-type", b"content-encoding", b"content-length", b"idempotency-key", b"x-request-id",
 })  # fmt: skip
 _PREFLIGHT = [
     (b"access-control-allow-methods", b"GET, POST, PUT, PATCH, DELETE"),
@@ -29,26 +27,27 @@ _PREFLIGHT = [
 ]
 
 
-class Visitors:
+class HostChecks:
     """The hosts and origins that a server knows.
 
     Args:
-        options: with the bound host and what is allowed besides.
+        site: which names its hosts and origins.
     """
 
-    def __init__(self, options: ServeOptions) -> None:
-        names = ("localhost", "127.0.0.1", "::1", options.host, *options.allow_hosts)
+    def __init__(self, site: Site) -> None:
+        names = ("localhost", "127.0.0.1", "::1", *site.hosts)
         self._hosts = frozenset(_host_name(_bracketed(name).encode()) for name in names)
-        self._origins = frozenset(origin.rstrip("/").lower().encode() for origin in options.allow_origins)
+        self._origins = frozenset(origin.rstrip("/").lower().encode() for origin in site.origins)
+        self._single = _SINGLE.union(site.credentials)
+        self._about = site.about
 
-    @staticmethod
-    def check_single(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    def check_single(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Refuses requests with two of a header of which there is one: others on the way may have read the other one.
 
         Raises:
             Problem: 400.
         """
-        names = [name for name, _ in headers if name in _SINGLE]
+        names = [name for name, _ in headers if name in self._single]
         if len(names) != len(set(names)):
             twice = next(name for name in names if names.count(name) > 1).decode()
             raise Problem(400, f"the request has the header {twice} twice; send it once")
@@ -65,7 +64,7 @@ class Visitors:
         if _host_name(host) not in self._hosts:
             raise Problem(
                 421,
-                "this server does not go by the name in the Host header; start it with --allow-host NAME",
+                f"this server does not go by the name in the Host header; {self._about.host_advice}",
                 kind="host",
             )
 
@@ -83,11 +82,7 @@ class Visitors:
             return origin
         scheme, _, place = origin.partition(b"://")
         if method not in _SAFE and not (scheme in (b"http", b"https") and place == headers[b"host"].lower()):
-            raise Problem(
-                403,
-                "a page of another site may not write here; start the server with --allow-origin ORIGIN",
-                kind="origin",
-            )
+            raise Problem(403, f"a page of another site may not write here; {self._about.origin_advice}", kind="origin")
         return None
 
     @staticmethod
