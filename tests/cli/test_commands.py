@@ -201,13 +201,29 @@ def test_usage_errors_are_exit_2(filled: Call) -> None:
 
 def test_policy_list_and_show(filled: Call) -> None:
     rows = filled("policy", "list", "--json").json()["data"]
-    assert [(row["version"]["version"], row["aliases"]) for row in rows] == [(1, []), (2, ["candidate"])]
+    assert [(row["version"]["version"], row["proven"], row["aliases"]) for row in rows] == [
+        (1, True, []),
+        (2, True, ["candidate"]),
+    ]
     assert "bot.route@2" in filled("policy", "list").out
     shown = filled("policy", "show", "bot.route", "--json").json()
     assert shown["version"]["version"] == 2
     assert shown["version"]["parent_id"] == rows[0]["version"]["policy_version_id"]
     assert [each["verdict"] for each in shown["certificates"]] == ["learned"]
     assert "certificate" in filled("policy", "show", "bot.route@1").out
+
+
+def test_a_policy_that_is_not_proven_is_shown_as_such(filled: Call, tmp_path: Path) -> None:
+    artifact = PolicyArtifact("uniform", {}, {})
+    with Workspace(find_settings(tmp_path / ".learnloop")) as workspace:
+        workspace.registry.register("bot.route", artifact, None, lineage={}, allow_unproven=True)
+    assert [row["proven"] for row in filled("policy", "list", "--json").json()["data"]] == [True, True, False]
+    listed = [line.split() for line in filled("policy", "list").out.splitlines() if "bot.route@" in line]
+    assert ["not" in line and "proven" in line for line in listed] == [False, False, True]
+    assert "its learning is not proven: no alias can point to it" in filled("policy", "show", "bot.route@3").out
+    assert "not proven" not in filled("policy", "show", "bot.route").out, "the latest that is proven"
+    refused = filled("policy", "alias", "bot.route@3", "candidate", "--reason", "hope")
+    assert (refused.code, "neither can 'candidate'" in refused.err) == (7, True)
 
 
 def test_policy_alias_and_rollback(filled: Call) -> None:

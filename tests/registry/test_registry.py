@@ -22,7 +22,7 @@ from learnloop.core.errors import (
 from learnloop.core.ids import new_id
 from learnloop.core.protocols import PolicyArtifact
 from learnloop.core.records import AliasMove, Certificate, Decision, PolicyVersion, Verdict
-from learnloop.registry import Proof, Registry
+from learnloop.registry import Alias, Proof, Registry
 from learnloop.store import Store
 
 Make = Callable[..., PolicyArtifact]
@@ -86,6 +86,106 @@ def test_what_has_not_learned_is_not_registered(
     with pytest.raises(CheckFailedError, match=f"the verdict is {verdict.value} \\(better than random\\)"):
         registry.register("p", make_artifact(), proof(verdict=verdict), lineage={})
     assert (store.count(PolicyVersion), store.count(Certificate), store.events(), folder.exists()) == (0, 0, [], False)
+
+
+def test_what_is_not_proven_is_registered_where_that_is_asked_for(
+    registry: Registry, make_artifact: Make, proof: Prove, add: Add
+) -> None:
+    """No alias can point to it, computed ones included: it is found by its number."""
+    plain = registry.register("packer.codec", make_artifact(1.0), None, lineage={}, allow_unproven=True)
+    with pytest.raises(CheckFailedError, match="it has no proof"):
+        registry.register("packer.codec", make_artifact(1.5), None, lineage={})
+    with pytest.raises(NotFoundError, match=r"no version of packer\.codec is proven.*it has 1"):
+        registry.resolve("packer.codec")
+    known = add(2.0, 0.5)
+    vague = registry.register(
+        "packer.codec", make_artifact(3.0), proof(0.9, verdict=Verdict.INCONCLUSIVE), lineage={}, allow_unproven=True
+    )
+    assert (numbers([plain, known, vague]), plain.metrics, vague.metrics) == ([1, 2, 3], {}, {"reward": 0.9})
+    assert [each.verdict for each in registry.certificates(vague)] == [Verdict.INCONCLUSIVE]
+    assert (registry.certificates(plain), registry.versions()) == ([], [plain, known, vague])
+    assert registry.proven(registry.versions()) == {known.policy_version_id}
+    assert registry.proven([]) == set()
+    assert registry.resolve("packer.codec") == registry.resolve("packer.codec@latest") == known
+    assert registry.resolve("packer.codec@3") == vague
+    for version in (plain, vague):
+        registry.load(version)
+        for alias in ("champion", "candidate", "mine"):
+            with pytest.raises(CheckFailedError, match=f"so neither can '{alias}': use its number, or prove it first"):
+                move(registry, alias, version)
+    assert registry.aliases("packer.codec") == {}
+
+
+def test_what_was_not_proven_may_be_proven_later(registry: Registry, make_artifact: Make, proof: Prove) -> None:
+    unsure = proof(verdict=Verdict.INCONCLUSIVE)
+    first = registry.register("p", make_artifact(1.0), unsure, lineage={}, allow_unproven=True)
+    assert registry.register("p", make_artifact(1.0), proof(), lineage={}) == first
+    assert [each.verdict for each in registry.certificates(first)] == [Verdict.INCONCLUSIVE, Verdict.LEARNED]
+    move(registry, "champion", first)
+    assert registry.resolve("p") == first
+
+
+def test_what_is_not_proven_keeps_nothing_else_from_staying(
+    registry: Registry, make_artifact: Make, proof: Prove, add: Add
+) -> None:
+    """Neither is it the best, whatever it says of itself, nor does it push out the latest that is proven."""
+    best, latest = add(1.0, 0.5), add(2.0, 0.25)
+    unsure = proof(0.9, verdict=Verdict.INCONCLUSIVE)
+    for value in (3.0, 4.0):
+        registry.register("packer.codec", make_artifact(value), unsure, lineage={}, allow_unproven=True)
+    assert numbers(registry.prune("packer.codec", 1)) == [3]
+    assert numbers(registry.versions()) == [best.version, latest.version, 4]
+
+
+class Saved:
+    """A policy that can be stored."""
+
+    def __init__(self, artifact: PolicyArtifact) -> None:
+        self._artifact = artifact
+
+    def probabilities(self, context: object, actions: object, mask: object = None) -> object:
+        raise NotImplementedError
+
+    def to_artifact(self) -> PolicyArtifact:
+        return self._artifact
+
+
+class Found:
+    """What a proof found."""
+
+    def __init__(self, verdict: Verdict = Verdict.LEARNED) -> None:
+        self.verdict = verdict
+        self.reasons = ["seen"]
+
+    def to_statistics(self) -> dict[str, object]:
+        return {"p": 0.01}
+
+    def to_metrics(self) -> dict[str, object]:
+        return {"reward": 0.5}
+
+
+def test_what_a_proof_says_has_learned(registry: Registry, make_artifact: Make, add: Add, store: Store) -> None:
+    before = add(1.0)
+    registry.register("packer.codec", make_artifact(9.0), None, lineage={}, allow_unproven=True)
+    alias = Alias("candidate", "ann", "proven")
+    made = registry.register_proven(
+        "packer.codec", Saved(make_artifact(2.0)), Found(), lineage={"rows": 3}, alias=alias
+    )
+    assert (made.version, made.parent_id, made.metrics) == (3, before.policy_version_id, {"reward": 0.5})
+    (certificate,) = registry.certificates(made)
+    assert (certificate.verdict, certificate.reasons, certificate.statistics) == (
+        Verdict.LEARNED,
+        ["seen"],
+        {"p": 0.01},
+    )
+    assert registry.aliases("packer.codec") == {"candidate": made}
+    alone = registry.register_proven("other", Saved(make_artifact(3.0)), Found(), lineage={}, parent_id=None)
+    assert (alone.parent_id, registry.aliases("other")) == (None, {})
+    with pytest.raises(CheckFailedError, match=r"the verdict is no_signal \(seen\)"):
+        registry.register_proven("p", Saved(make_artifact(4.0)), Found(Verdict.NO_SIGNAL), lineage={})
+    with pytest.raises(CheckFailedError, match="learned but cannot be stored"):
+        registry.register_proven("p", object(), Found(), lineage={})
+    assert store.count(PolicyVersion) == 4
 
 
 def test_the_same_content_is_the_same_version(registry: Registry, add: Add, store: Store) -> None:
@@ -214,7 +314,7 @@ def test_expected_guards_against_somebody_else(registry: Registry, add: Add) -> 
     assert registry.resolve("packer.codec") == second
 
 
-def test_only_what_has_a_learned_certificate_becomes_champion(registry: Registry, store: Store, add: Add) -> None:
+def test_only_what_has_a_learned_certificate_gets_an_alias(registry: Registry, store: Store, add: Add) -> None:
     known = add(1.0)
     smuggled = PolicyVersion(
         policy_version_id=new_id(),
@@ -238,8 +338,9 @@ def test_only_what_has_a_learned_certificate_becomes_champion(registry: Registry
     )
     store.write([copied])
     move(registry, "champion", copied)  # same content, and that content has a certificate
-    move(registry, "candidate", smuggled)  # a candidate needs none
-    assert registry.resolve("packer.codec@candidate") == smuggled
+    for alias in ("candidate", "previous", "mine"):
+        with pytest.raises(CheckFailedError, match=f"no alias can point to it, so neither can '{alias}'"):
+            move(registry, alias, smuggled)
     move(registry, "champion", known)
 
 

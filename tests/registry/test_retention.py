@@ -39,6 +39,13 @@ def test_oldest_go_first_and_the_best_stays() -> None:
     assert removable(versions, 5, ()) == removable(versions, 99, ()) == removable([], 1, ()) == []
 
 
+def test_what_is_not_proven_is_never_the_best() -> None:
+    versions = [make(1, 0.2), make(2, 0.9), make(3, 0.4), make(4, 0.1), make(5, 0.3)]
+    assert numbers(removable(versions, 1, (), {"v2"})) == [1, 2, 4]
+    assert numbers(removable(versions, 1, (), {"v4", "v5"})) == [1, 4]  # 3 is the latest that is proven
+    assert numbers(removable(versions, 1, (), {each.policy_version_id for each in versions})) == [1, 2, 3, 4]
+
+
 def test_parents_of_kept_versions_stay_but_not_the_whole_line() -> None:
     line = [make(number, parent=number - 1 or None) for number in range(1, 7)]
     assert numbers(removable(line, 2, ())) == [1, 2, 3]  # 5 and 6 are kept, 4 is the parent of 5

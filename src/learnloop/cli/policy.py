@@ -23,7 +23,7 @@ def policy() -> None:
 @json_option
 @click.pass_context
 def list_(ctx: click.Context, as_json: bool) -> None:
-    """List all policies with their versions, the newest last.
+    """List all policies with their versions, the newest last, and whether their learning is proven.
 
     \b
     Examples:
@@ -32,6 +32,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
     """
     workspace = open_workspace(ctx)
     versions = workspace.registry.versions()
+    proven = workspace.registry.proven(versions)
     names = sorted({version.policy for version in versions})
     aliases = {name: workspace.registry.aliases(name) for name in names}
     pointing = {
@@ -39,12 +40,16 @@ def list_(ctx: click.Context, as_json: bool) -> None:
         for version in versions
     }
     if as_json:
-        rows = [{"version": version, "aliases": pointing[version.policy_version_id]} for version in versions]
+        rows = [
+            {"version": each, "proven": each.policy_version_id in proven, "aliases": pointing[each.policy_version_id]}
+            for each in versions
+        ]
         print_json("learnloop.policies/v1", data=rows)
         return
+    notes = {key: ", ".join(names) or (None if key in proven else "not proven") for key, names in pointing.items()}
     table = [
         (f"{each.policy}@{each.version}", each.metrics.get("reward"), each.algorithm, each.created_at,
-         ", ".join(pointing[each.policy_version_id]) or None)
+         notes[each.policy_version_id])
         for each in versions
     ]  # fmt: skip
     empty = "no policies yet; see one made with: learnloop demo, or prove yours with Loop.prove(NAME)"
@@ -76,6 +81,8 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     say(f"registered {version.created_at:%Y-%m-%d %H:%M:%S} UTC, parent {version.parent_id or 'none'}")
     for metric, value in version.metrics.items():
         say(f"  {metric}: {value:.4f}" if isinstance(value, float) else f"  {metric}: {value}")
+    if not registry.proven([version]):
+        say("its learning is not proven: no alias can point to it")
     say("aliases: " + (", ".join(f"{alias} -> {number}" for alias, number in aliases.items()) or "none"))
     for certificate in certificates:
         say(f"certificate {certificate.certificate_id}: {certificate.verdict.value}")

@@ -159,6 +159,11 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     alpha: float
 
+    def to_metrics(self) -> dict[str, Any]:
+        """Returns what each arm earned on held-out tasks, as metrics of a registered version."""
+        metrics = {"reward": self.arms[TRAINED].mean, "num_units": self.num_units}
+        return metrics | {arm: each.mean for arm, each in self.arms.items() if arm != TRAINED}
+
     def to_statistics(self) -> dict[str, Any]:
         """Returns all figures as JSON for a certificate: everything but the policy, the verdict and the reasons."""
         figures: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(self, policy=None))

@@ -3,12 +3,13 @@
 from learnloop.registry.artifacts import ArtifactFiles, encode_artifact
 from learnloop.registry.folders import VersionFolders
 from learnloop.registry.references import CHAMPION, LATEST, PREVIOUS, Reference, parse_reference
-from learnloop.registry.registry import Proof, Registry
+from learnloop.registry.registry import Alias, Proof, Registry
 
 __all__ = [
     "CHAMPION",
     "LATEST",
     "PREVIOUS",
+    "Alias",
     "ArtifactFiles",
     "Proof",
     "Reference",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -11,7 +13,7 @@ from learnloop.core.clock import now
 from learnloop.core.errors import CheckFailedError, ConflictError, NotFoundError, one_of
 from learnloop.core.ids import new_id
 from learnloop.core.names import check_name
-from learnloop.core.protocols import PolicyArtifact
+from learnloop.core.protocols import PolicyArtifact, SavedPolicy
 from learnloop.core.records import AliasMove, Certificate, Json, PolicyVersion, Verdict
 from learnloop.registry.artifacts import encode_artifact
 from learnloop.registry.folders import VersionFolders
@@ -33,6 +35,35 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     """Held-out figures by name; ``reward`` decides which version is the best."""
 
 
+class Finding(Protocol):
+    """What a proof of learning found."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether it has learned."""
+
+    @property
+    def reasons(self) -> Sequence[str]:
+        """Why."""
+
+    def to_statistics(self) -> dict[str, Any]:
+        """Returns all figures, for the certificate."""
+
+    def to_metrics(self) -> dict[str, Any]:
+        """Returns held-out figures by name, for the version; ``reward`` is what it earned."""
+
+
+class Alias(NamedTuple):
+    """An alias that is to point to a new version."""
+
+    name: str
+    actor: str
+    """Who moves it."""
+    reason: str
+    expected: str | msgspec.UnsetType | None = msgspec.UNSET
+    """See ``Registry.set_alias``."""
+
+
 class Registry:
     """Policy versions of one store, with their files under one folder. Safe to use from many threads and processes."""
 
@@ -41,24 +72,37 @@ class Registry:
         self._folders = VersionFolders(folder)
 
     def register(
-        self, policy: str, artifact: PolicyArtifact, proof: Proof, *, lineage: Json, parent_id: str | None = None
+        self,
+        policy: str,
+        artifact: PolicyArtifact,
+        proof: Proof | None,
+        *,
+        lineage: Json,
+        parent_id: str | None = None,
+        allow_unproven: bool = False,
     ) -> PolicyVersion:
         """Returns the new version of ``policy``, durable with its certificate; the same content gives the same version.
 
         The files come first, then the rows in one transaction: a version that can be seen is whole.
 
+        Args:
+            policy: its name.
+            artifact: its content.
+            proof: what is known of it; None: nothing, and it gets no certificate.
+            lineage: what it was learned from.
+            parent_id: the version that it was learned from.
+            allow_unproven: take one whose learning is not proven too. No alias can point to it, and it is found by its
+                number alone.
+
         Raises:
-            CheckFailedError: the verdict is not ``learned``; nothing is made.
+            CheckFailedError: its learning is not proven, and that is not allowed; nothing is made.
             NotFoundError: there is no version ``parent_id``.
             UsageError: the name, a tensor or the config cannot be stored.
             StoreFullError, StoreReadOnlyError, StoreLockedError: the disk or the database refuses.
         """
         check_name("a policy", policy)
-        if proof.verdict is not Verdict.LEARNED:
-            raise CheckFailedError(
-                f"{policy} is not registered: the verdict is {proof.verdict.value} ({'; '.join(proof.reasons)}); "
-                "only what has learned becomes a version"
-            )
+        if not allow_unproven:
+            _check_proof(policy, proof)
         files = encode_artifact(artifact)
         moment = now()
         version = PolicyVersion(
@@ -68,24 +112,58 @@ class Registry:
             content_hash=files.content_hash,
             algorithm=artifact.algorithm,
             parent_id=parent_id,
-            metrics=proof.metrics,
+            metrics={} if proof is None else proof.metrics,
             lineage=lineage,
             created_at=moment,
         )
-        certificate = Certificate(
-            certificate_id=new_id(),
-            content_hash=files.content_hash,
-            verdict=proof.verdict,
-            reasons=list(proof.reasons),
-            statistics=proof.statistics,
-            created_at=moment,
-        )
+        certificate = None if proof is None else _certificate(files.content_hash, proof, moment)
         if parent_id is not None:
             self._store.get(PolicyVersion, parent_id)
         with self._folders.lock():
             self._folders.sweep()
             self._folders.write(files)
             return self._store.run(_insert_version, version, certificate)
+
+    def register_proven(
+        self,
+        policy: str,
+        learned: object,
+        finding: Finding,
+        *,
+        lineage: Json,
+        alias: Alias | None = None,
+        parent_id: str | msgspec.UnsetType | None = msgspec.UNSET,
+    ) -> PolicyVersion:
+        """Registers what a proof says has learned, and lets an alias point to it: one way for all that learns.
+
+        Args:
+            policy: its name.
+            learned: the policy itself.
+            finding: the proof.
+            lineage: what it was learned from.
+            alias: the alias that is to point to it; None: none.
+            parent_id: the version that it was learned from, None: none; not given: the latest proven one.
+
+        Raises:
+            CheckFailedError: it has not learned, or cannot be stored; nothing is made.
+            ConflictError, NotFoundError, UsageError, StoreError: as ``register`` and ``set_alias``.
+        """
+        proof = Proof(
+            verdict=finding.verdict,
+            reasons=list(finding.reasons),
+            statistics=finding.to_statistics(),
+            metrics=finding.to_metrics(),
+        )
+        _check_proof(policy, proof)
+        if not isinstance(learned, SavedPolicy):
+            raise CheckFailedError(f"{learned!r} learned but cannot be stored; give it to_artifact()")
+        if isinstance(parent_id, msgspec.UnsetType):
+            latest = self._latest_proven(policy)
+            parent_id = None if latest is None else latest.policy_version_id
+        version = self.register(policy, learned.to_artifact(), proof, lineage=lineage, parent_id=parent_id)
+        if alias is not None:
+            self.set_alias(policy, alias.name, version, actor=alias.actor, reason=alias.reason, expected=alias.expected)
+        return version
 
     def load(self, version: PolicyVersion) -> PolicyArtifact:
         """Returns the policy of ``version`` after checking every byte, name, shape, type and number of it.
@@ -104,11 +182,18 @@ class Registry:
         """Returns the certificates of the version's content, oldest first."""
         return list(self._store.iterate(Certificate, where={"content_hash": version.content_hash}))
 
+    def proven(self, versions: Iterable[PolicyVersion]) -> set[str]:
+        """Returns the ids of those versions whose content has a certificate with the verdict ``learned``."""
+        wanted = list(versions)
+        where = {"content_hash": {each.content_hash for each in wanted}, "verdict": Verdict.LEARNED.value}
+        hashes = {each.content_hash for each in self._store.iterate(Certificate, where=where)} if wanted else set()
+        return {each.policy_version_id for each in wanted if each.content_hash in hashes}
+
     def resolve(self, reference: str) -> PolicyVersion:
         """Returns the version that ``reference`` names.
 
-        ``NAME@3`` is a number, ``NAME@latest`` the highest, ``NAME@ALIAS`` where the alias points; ``NAME`` alone is
-        the champion, or the latest while there is none. ``latest`` is computed, so it cannot dangle.
+        ``NAME@3`` is a number, ``NAME@latest`` the highest that is proven, ``NAME@ALIAS`` where the alias points;
+        ``NAME`` alone is the champion, or the latest while there is none. ``latest`` is computed, so it cannot dangle.
 
         Raises:
             NotFoundError: there is none; the message lists what there is.
@@ -124,16 +209,27 @@ class Registry:
             if wanted.version in by_number:
                 return by_number[wanted.version]
             raise NotFoundError(f"{wanted.policy} has no version {wanted.version}; it has {one_of(by_number)}")
-        if wanted.alias == LATEST:
-            return versions[-1]
         aliases = self.aliases(wanted.policy)
-        if wanted.alias is None:
-            return aliases.get(CHAMPION, versions[-1])
+        if wanted.alias is None and CHAMPION in aliases:
+            return aliases[CHAMPION]
+        if wanted.alias is None or wanted.alias == LATEST:
+            latest = self._latest_proven(wanted.policy)
+            if latest is not None:
+                return latest
+            raise NotFoundError(
+                f"no version of {wanted.policy} is proven, and only those are found without a number; it has "
+                f"{one_of(each.version for each in versions)}"
+            )
         if wanted.alias in aliases:
             return aliases[wanted.alias]
         raise NotFoundError(
             f"{wanted.policy} has no alias {wanted.alias!r}; it has {one_of(sorted([*aliases, LATEST]))}"
         )
+
+    def _latest_proven(self, policy: str) -> PolicyVersion | None:
+        versions = self.versions(policy)
+        proven = self.proven(versions)
+        return next((each for each in reversed(versions) if each.policy_version_id in proven), None)
 
     def aliases(self, policy: str) -> dict[str, PolicyVersion]:
         """Returns where each alias of ``policy`` points."""
@@ -168,7 +264,7 @@ class Registry:
             expected: the id of the version that it must point to now, None: it must not exist; not given: no check.
 
         Raises:
-            CheckFailedError: ``champion`` needs a version with a ``learned`` certificate.
+            CheckFailedError: an alias needs a version with a ``learned`` certificate.
             ConflictError: it points elsewhere than ``expected``, or the clock runs behind that of its last move.
             CorruptError: ``champion`` needs a version whose files are whole.
             NotFoundError: the version is no (longer a) version of ``policy``.
@@ -191,8 +287,8 @@ class Registry:
     def prune(self, policy: str, keep: int, *, dry_run: bool = False) -> list[PolicyVersion]:
         """Removes the oldest versions beyond the ``keep`` newest and returns them; certificates stay.
 
-        Never removed: the latest, the best (highest ``metrics["reward"]``), one that an alias points to or once pointed
-        to, one that a decision refers to, and the parent of a kept one.
+        Never removed: the latest and the latest proven, the best proven (highest ``metrics["reward"]``), one that an
+        alias points to or once pointed to, one that a decision refers to, and the parent of a kept one.
 
         Args:
             policy: whose versions.
@@ -212,15 +308,17 @@ class Registry:
         return removed
 
 
-def _insert_version(connection: Connection, version: PolicyVersion, certificate: Certificate) -> PolicyVersion:
+def _insert_version(connection: Connection, version: PolicyVersion, certificate: Certificate | None) -> PolicyVersion:
     """Writes the version under the next number, unless its content is there already; no other writer comes between."""
     same = select_records(
         connection, PolicyVersion, {"policy": version.policy, "content_hash": version.content_hash}, None, 1, False
     )
     if same:
+        if certificate is not None and not _is_proven(connection, same[0]):
+            insert_records(connection, [certificate])  # what was registered unproven may be proven later
         return same[0]
     numbered = msgspec.structs.replace(version, version=last_version_number(connection, version.policy) + 1)
-    insert_records(connection, [numbered, certificate])
+    insert_records(connection, [numbered] if certificate is None else [numbered, certificate])
     return numbered
 
 
@@ -242,30 +340,51 @@ def _move_alias(connection: Connection, move: AliasMove, expected: str | msgspec
         )
     if current is not None and pointed == move.policy_version_id:
         return current
+    if not _is_proven(connection, version):
+        raise CheckFailedError(
+            f"{version.policy}@{version.version} has no certificate with the verdict 'learned'; no alias can point to "
+            f"it, so neither can {move.alias!r}: use its number, or prove it first"
+        )
     moves = [msgspec.structs.replace(move, alias_move_id=new_id())]
-    if move.alias == CHAMPION:
-        _check_learned(connection, version)
-        if pointed is not None:
-            moves.append(
-                msgspec.structs.replace(
-                    move,
-                    alias_move_id=new_id(),
-                    alias=PREVIOUS,
-                    policy_version_id=pointed,
-                    reason=f"champion moved: {move.reason}",
-                )
+    if move.alias == CHAMPION and pointed is not None:
+        moves.append(
+            msgspec.structs.replace(
+                move,
+                alias_move_id=new_id(),
+                alias=PREVIOUS,
+                policy_version_id=pointed,
+                reason=f"champion moved: {move.reason}",
             )
+        )
     _check_clock(connection, moves)
     insert_records(connection, moves)
     return moves[0]
 
 
-def _check_learned(connection: Connection, version: PolicyVersion) -> None:
+def _is_proven(connection: Connection, version: PolicyVersion) -> bool:
     where = {"content_hash": version.content_hash, "verdict": Verdict.LEARNED.value}
-    if not select_records(connection, Certificate, where, None, 1, False):
+    return bool(select_records(connection, Certificate, where, None, 1, False))
+
+
+def _check_proof(policy: str, proof: Proof | None) -> None:
+    if proof is None:
+        raise CheckFailedError(f"{policy} is not registered: it has no proof; only what has learned becomes a version")
+    if proof.verdict is not Verdict.LEARNED:
         raise CheckFailedError(
-            f"{version.policy}@{version.version} has no certificate with the verdict 'learned'; it cannot be champion"
+            f"{policy} is not registered: the verdict is {proof.verdict.value} ({'; '.join(proof.reasons)}); "
+            "only what has learned becomes a version"
         )
+
+
+def _certificate(content_hash: str, proof: Proof, moment: datetime) -> Certificate:
+    return Certificate(
+        certificate_id=new_id(),
+        content_hash=content_hash,
+        verdict=proof.verdict,
+        reasons=list(proof.reasons),
+        statistics=proof.statistics,
+        created_at=moment,
+    )
 
 
 def _check_clock(connection: Connection, moves: Iterable[AliasMove]) -> None:
@@ -283,7 +402,8 @@ def _removable(connection: Connection, policy: str, keep: int) -> list[PolicyVer
     versions = all_records(connection, PolicyVersion)
     own = [version for version in versions if version.policy == policy]
     parents = {version.parent_id for version in versions if version.policy != policy and version.parent_id}
-    return removable(own, keep, referred_versions(connection, policy) | parents)
+    unproven = {each.policy_version_id for each in own if not _is_proven(connection, each)}
+    return removable(own, keep, referred_versions(connection, policy) | parents, unproven)
 
 
 def _remove_versions(connection: Connection, policy: str, keep: int) -> tuple[list[PolicyVersion], set[str]]:

@@ -17,17 +17,20 @@ def reward_of(version: PolicyVersion) -> float | None:
     return float(value)
 
 
-def removable(versions: Sequence[PolicyVersion], keep: int, referred: Collection[str]) -> list[PolicyVersion]:
+def removable(
+    versions: Sequence[PolicyVersion], keep: int, referred: Collection[str], unproven: Collection[str] = ()
+) -> list[PolicyVersion]:
     """Returns the versions beyond the ``keep`` newest that nothing needs, oldest first.
 
-    Kept besides the newest: the best (highest held-out reward; all of them where several share it), those whose ids
-    are in ``referred``, and the parents of all that is kept for these reasons. A parent is not a reason to keep its
-    own parent, else an unbroken line of descent would keep everything.
+    Kept besides the newest: of the proven ones the newest and the best (highest held-out reward; all of them where
+    several share it), those whose ids are in ``referred``, and the parents of all that is kept for these reasons. A
+    parent is not a reason to keep its own parent, else an unbroken line of descent would keep everything.
 
     Args:
         versions: all versions of one policy.
         keep: how many of the newest to keep, at least 1.
         referred: the ids that aliases, alias moves, decisions or other policies' versions name.
+        unproven: the ids of those whose learning is not proven.
 
     Raises:
         UsageError: ``keep`` is below 1.
@@ -35,9 +38,10 @@ def removable(versions: Sequence[PolicyVersion], keep: int, referred: Collection
     if keep < 1:
         raise UsageError(f"keep is {keep}; at least 1 version stays, the latest")
     ordered = sorted(versions, key=lambda version: version.version)
-    rewards = {version.policy_version_id: reward_of(version) for version in ordered}
+    sound = [version for version in ordered if version.policy_version_id not in unproven]
+    rewards = {version.policy_version_id: reward_of(version) for version in sound}
     best = max((reward for reward in rewards.values() if reward is not None), default=None)
-    kept = {version.policy_version_id for version in ordered[-keep:]} | set(referred)
+    kept = {version.policy_version_id for version in [*ordered[-keep:], *sound[-1:]]} | set(referred)
     kept |= {key for key, reward in rewards.items() if best is not None and reward == best}
     kept |= {version.parent_id for version in ordered if version.policy_version_id in kept and version.parent_id}
     return [version for version in ordered if version.policy_version_id not in kept]

@@ -74,6 +74,11 @@ class TrainingProof(msgspec.Struct, frozen=True, kw_only=True):
     """What each of the run's seeds earned in the evaluations towards its end: what is compared with twins."""
     tests: list[ReturnTest]
 
+    def to_metrics(self) -> dict[str, Any]:
+        """Returns what it and each rival earned, as metrics of a registered version."""
+        metrics = {"reward": self.mean, "num_episodes": self.num_episodes}
+        return metrics | {test.against: test.mean for test in self.tests}
+
     def to_statistics(self) -> dict[str, Any]:
         """Returns the figures as JSON."""
         figures: dict[str, Any] = msgspec.to_builtins(self)

@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from learnloop.core.clock import now
-from learnloop.core.errors import CheckFailedError, UsageError
+from learnloop.core.errors import UsageError
 from learnloop.core.ids import new_id
 from learnloop.core.protocols import Policy, Sample, SavedPolicy, Trainer
 from learnloop.core.records import Decision, DecisionMode, LearningUpdate, PolicyVersion, Reward, Verdict
@@ -35,7 +35,7 @@ from learnloop.decisions.service.champions import champion_of
 from learnloop.decisions.service.settings import DecisionSettings, VersionedSettings
 from learnloop.evaluation import Verification, VerificationOptions, verify_learning
 from learnloop.evaluation.trainings import RANDOM, TRAINED
-from learnloop.registry import Proof, Registry
+from learnloop.registry import Alias, Registry
 from learnloop.registry.references import CHAMPION
 from learnloop.store import Store
 from learnloop.store.queries.news import num_imitated_since, num_rewarded_since
@@ -193,22 +193,12 @@ class Learner:
         self, name: str, verification: Verification, lineage: Mapping[str, object], champion: PolicyVersion | None
     ) -> PolicyVersion:
         """Registers what has learned and has it served, unless another version has become the champion meanwhile."""
-        policy = verification.policy
-        if not isinstance(policy, SavedPolicy):
-            raise CheckFailedError(f"{policy!r} learned but cannot be stored; give it to_artifact()")
-        metrics = {"reward": verification.arms[TRAINED].mean, "num_units": verification.num_units}
-        metrics |= {arm: each.mean for arm, each in verification.arms.items() if arm != TRAINED}
-        proof = Proof(
-            verdict=verification.verdict,
-            reasons=verification.reasons,
-            statistics=verification.to_statistics(),
-            metrics=metrics,
-        )
         parent_id = None if champion is None else champion.policy_version_id
-        version = self._registry.register(name, policy.to_artifact(), proof, lineage=lineage, parent_id=parent_id)
         reason = f"learning update {lineage['learning_update']}: better than what was served on held-out decisions"
-        self._registry.set_alias(name, CHAMPION, version, actor=ACTOR, reason=reason, expected=parent_id)
-        return version
+        alias = Alias(CHAMPION, ACTOR, reason, expected=parent_id)
+        return self._registry.register_proven(
+            name, verification.policy, verification, lineage=lineage, alias=alias, parent_id=parent_id
+        )
 
 
 class _Observed:

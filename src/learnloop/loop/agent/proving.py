@@ -15,7 +15,7 @@ import numpy as np
 from learnloop.algorithms import BanditTrainer, load_policy
 from learnloop.algorithms.bandits.contextual import AnyConfig
 from learnloop.core.errors import NotFoundError, UsageError
-from learnloop.core.protocols import HeldOut, Policy, SavedPolicy
+from learnloop.core.protocols import HeldOut, Policy
 from learnloop.core.records import Decision, Episode, PolicyVersion, Verdict
 from learnloop.decisions import logged_samples
 from learnloop.evaluation import (
@@ -32,7 +32,7 @@ from learnloop.evaluation.splitting import HELD_OUT_SHARE, split_by_unit
 from learnloop.loop.training.env_evaluation import acts_in_environment, evaluate_in_environment
 from learnloop.loop.workspace.workspace import Workspace
 from learnloop.nn import ContextSchema
-from learnloop.registry import Proof
+from learnloop.registry import Alias
 
 CANDIDATE = "candidate"
 MIN_SHARED_UNITS = 20
@@ -83,25 +83,8 @@ def register_proven(
     """Registers what ``verification`` trained as the next version of ``name``, and as its candidate, if it learned."""
     if verification.verdict is not Verdict.LEARNED or verification.policy is None:
         return ProofResult(verification, None)
-    if not isinstance(verification.policy, SavedPolicy):
-        raise UsageError(f"{verification.policy!r} learned but cannot be stored; give it to_artifact()")
-    metrics = {"reward": verification.arms["trained"].mean, "num_units": verification.num_units}
-    metrics |= {arm: each.mean for arm, each in verification.arms.items() if arm != "trained"}
-    proof = Proof(
-        verdict=verification.verdict,
-        reasons=verification.reasons,
-        statistics=verification.to_statistics(),
-        metrics=metrics,
-    )
-    parent = workspace.registry.versions(name)
-    version = workspace.registry.register(
-        name,
-        verification.policy.to_artifact(),
-        proof,
-        lineage=lineage,
-        parent_id=parent[-1].policy_version_id if parent else None,
-    )
-    workspace.registry.set_alias(name, CANDIDATE, version, actor="learnloop", reason="its learning was proven")
+    alias = Alias(CANDIDATE, "learnloop", "its learning was proven")
+    version = workspace.registry.register_proven(name, verification.policy, verification, lineage=lineage, alias=alias)
     return ProofResult(verification, version)
 
 

@@ -10,15 +10,14 @@ import msgspec
 
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.core.datasets import Dataset
-from learnloop.core.errors import CheckFailedError, UsageError
+from learnloop.core.errors import UsageError
 from learnloop.core.names import check_name
-from learnloop.core.records import PolicyVersion, Verdict
+from learnloop.core.records import PolicyVersion
 from learnloop.envs import resolve_env
 from learnloop.envs.text_view import TEXT_ENCODER
 from learnloop.evaluation.returns import Returns
 from learnloop.loop.workspace.settings import Settings, find_settings
 from learnloop.loop.workspace.workspace import Workspace
-from learnloop.registry import Proof
 from learnloop.traces.datasets.building import DatasetReport, dataset_from_file
 from learnloop.training.options import TrainingOptions, check_source, make_options
 from learnloop.training.proof import HELD_OUT_EPISODES, TrainingProof
@@ -85,10 +84,6 @@ class LearnedPolicy:
         """
         check_name("a policy", name)
         found = self.prove(on_progress)
-        if found.verdict is not Verdict.LEARNED:
-            raise CheckFailedError(
-                f"{name} is not registered: the verdict is {found.verdict.value} ({'; '.join(found.reasons)})"
-            )
         record = self._trained.run.record
         lineage = {
             "kind": "training",
@@ -103,18 +98,8 @@ class LearnedPolicy:
             "options": msgspec.to_builtins(record.options),
             "held_out": {"kind": "environment"},
         }
-        metrics = {"reward": found.mean, "num_episodes": found.num_episodes}
-        metrics |= {test.against: test.mean for test in found.tests}
-        proof = Proof(verdict=found.verdict, reasons=found.reasons, statistics=found.to_statistics(), metrics=metrics)
         with Workspace(self._settings, create=True) as workspace:
-            versions = workspace.registry.versions(name)
-            return workspace.registry.register(
-                name,
-                self.policy.to_artifact(),
-                proof,
-                lineage=lineage,
-                parent_id=versions[-1].policy_version_id if versions else None,
-            )
+            return workspace.registry.register_proven(name, self.policy, found, lineage=lineage)
 
 
 class Run:
