@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import os
 import stat
@@ -39,6 +40,7 @@ from learnloop.system.files import (
     write_folder,
     write_whole,
 )
+from tests.project import name_of, source_files, tree_of
 
 CODES: list[tuple[int, type[LearnloopError]]] = [
     (errno.ENOSPC, StoreFullError),
@@ -363,3 +365,20 @@ def test_a_link_in_the_place_of_a_lock_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreReadOnlyError, match="cannot be written"), locked(tmp_path / ".lock"):
         pass
     assert not (tmp_path / "elsewhere").exists()
+
+
+# One way --------------------------------------------------------------------------------------------------------------
+
+ONE_WAY = {"os.replace", "os.rename", "os.fsync", "os.link", "fcntl.flock", "fcntl.lockf", "tempfile.mkstemp"}
+"""What writes files whole is called in ``system/files.py`` alone."""
+
+
+def test_files_are_written_whole_in_one_way() -> None:
+    found = [
+        f"{name_of(path)}, line {node.lineno}: {ast.unparse(node)}"
+        for path in source_files()
+        if name_of(path) != "system/files.py"
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in ONE_WAY
+    ]
+    assert found == []

@@ -8,15 +8,8 @@ import numpy as np
 import pytest
 
 from learnloop.core.errors import CorruptError, NotFoundError
-from learnloop.training.checkpoints import (
-    KEPT,
-    STATE,
-    TENSORS,
-    Checkpoint,
-    load_checkpoint,
-    newest_checkpoint,
-    save_checkpoint,
-)
+from learnloop.core.ids import new_id
+from learnloop.training.checkpoints import KEPT, Checkpoint, load_checkpoint, newest_checkpoint, save_checkpoint
 
 
 def checkpoint(num_steps: int) -> Checkpoint:
@@ -38,25 +31,25 @@ def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     for number in (1, 2, 30, 4):
         save_checkpoint(tmp_path, checkpoint(number))
     names = sorted(each.name for each in tmp_path.iterdir())
-    assert [int(name) for name in names] == [4, 30]
+    assert names == ["000000000004.safetensors", "000000000030.safetensors"]
     assert len(names) == KEPT
 
 
 def test_a_half_written_one_is_not_there(tmp_path: Path) -> None:
     save_checkpoint(tmp_path, checkpoint(3))
-    part = tmp_path / f".{9:012d}.part"
-    part.mkdir()
-    (part / TENSORS).write_bytes(b"half")
+    (tmp_path / f".{9:012d}.safetensors.{new_id()}.part").write_bytes(b"half")
     assert newest_checkpoint(tmp_path).position == 3
+    save_checkpoint(tmp_path, checkpoint(4))
+    assert len(list(tmp_path.iterdir())) == KEPT  # what a kill left goes with the next one
 
 
-@pytest.mark.parametrize("name", [STATE, TENSORS])
-def test_a_changed_one_is_passed_over_for_the_one_before(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("part", [b"seen", np.float32(2).tobytes()], ids=["values", "tensors"])
+def test_a_changed_one_is_passed_over_for_the_one_before(tmp_path: Path, part: bytes) -> None:
     save_checkpoint(tmp_path, checkpoint(3))
     place = save_checkpoint(tmp_path, checkpoint(5))
-    data = bytearray((place / name).read_bytes())
-    data[len(data) // 2] ^= 0x40
-    (place / name).write_bytes(data)
+    data = bytearray(place.read_bytes())
+    data[data.index(part)] ^= 0x20
+    place.write_bytes(data)
     with pytest.raises(CorruptError, match="changed or cut"):
         load_checkpoint(place)
     assert newest_checkpoint(tmp_path).position == 3
@@ -66,6 +59,6 @@ def test_none_that_is_whole(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="no checkpoint"):
         newest_checkpoint(tmp_path / "nowhere")
     place = save_checkpoint(tmp_path, checkpoint(5))
-    (place / TENSORS).write_bytes(b"")
-    with pytest.raises(CorruptError, match="changed or cut"):
+    place.write_bytes(b"")
+    with pytest.raises(CorruptError, match=str(place)):
         newest_checkpoint(tmp_path)

@@ -132,7 +132,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
     folder = tmp_path / "killed"
     child = subprocess.Popen([sys.executable, "-c", KILLED, str(folder)])
     deadline = time.monotonic() + 60
-    while not list(folder.glob("*/seed-0/checkpoints/0*8???")) and time.monotonic() < deadline:
+    while not list(folder.glob("*/seed-0/checkpoints/0*8???.safetensors")) and time.monotonic() < deadline:
         time.sleep(0.05)
     os.kill(child.pid, signal.SIGKILL)
     child.wait()

@@ -19,12 +19,12 @@ from typing import Annotated, Any, Literal, NamedTuple, NoReturn
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import save
 
 from learnloop.core.errors import CorruptError, UsageError, one_of
 from learnloop.core.names import check_name
 from learnloop.core.protocols import TENSOR_TYPES, PolicyArtifact
+from learnloop.system.state_file import load_tensors
 
 FORMAT = "learnloop.policy/v1"
 POLICY_FILE = "policy.json"
@@ -177,10 +177,7 @@ def decode_weights(data: bytes, policy: _PolicyFile) -> dict[str, NDArray[Any]]:
     if hashlib.sha256(data).hexdigest() != policy.weights.sha256:
         raise CorruptError(f"its SHA-256 is not {policy.weights.sha256}: it was changed")
     _check_layout(data, policy.tensors)
-    try:
-        tensors = load(data)
-    except SafetensorError as error:
-        raise CorruptError(f"safetensors refuses it: {error}") from error
+    tensors = load_tensors(data)
     for name, value in tensors.items():
         if value.dtype == np.bool_ and np.any(value.view(np.uint8) > 1):
             raise CorruptError(f"tensor {name!r} has booleans that are neither 0 nor 1")

@@ -193,8 +193,8 @@ def remove_folder(place: Path) -> None:
             _remove(part)
 
 
-def make_folder(folder: Path, *, durable: bool = True) -> None:
-    """Makes a folder and those above it where they are not there.
+def make_folder(folder: Path, *, mode: int = 0o777, durable: bool = True) -> None:
+    """Makes a folder, with a ``mode`` that the user's mask narrows, and those above it where they are not there.
 
     Raises:
         StoreFullError, StoreReadOnlyError, StoreError: the disk refuses.
@@ -204,7 +204,7 @@ def make_folder(folder: Path, *, durable: bool = True) -> None:
     if folder.parent != folder:
         make_folder(folder.parent, durable=durable)
     with writing(folder):
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(mode, exist_ok=True)
         if durable:
             flush(folder.parent)
 
@@ -284,7 +284,7 @@ def read_plain(path: Path, max_bytes: int, *, alone: bool = False) -> bytes:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             found = os.fstat(handle)
-            if not stat.S_ISREG(found.st_mode) or (alone and found.st_nlink != 1):
+            if not stat.S_ISREG(found.st_mode) or (alone and found.st_nlink > 1):  # no name: replaced just now
                 raise ConflictError(f"{path.name} is not a plain file with one name; remove it")
             if found.st_size > max_bytes:
                 raise CorruptError(f"{path.name} has {found.st_size} bytes; at most {max_bytes} are read")

@@ -1,31 +1,20 @@
-"""Checkpoints of a training: whole or not there, checked when they are read.
-
-A checkpoint is a folder named by its position (steps, or updates with a data set), with ``state.safetensors`` and
-``state.json``, which holds the checksum of the other after a line with its own. It is written beside its place and
-renamed, so that a kill leaves the one before.
-"""
+"""Checkpoints of a training: files named by their position (steps, or updates with a data set)."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from learnloop.core.errors import CorruptError, NotFoundError
+from learnloop.system.files import remove_parts, writing
+from learnloop.system.state_file import SUFFIX, State, Tensors, decode_pair, read_state, write_state
 
-from learnloop.core.errors import CorruptError, NotFoundError, StoreError
-from learnloop.system.files import flush, write_whole
-
-FORMAT = "learnloop.checkpoint/v2"
-STATE = "state.json"
-TENSORS = "state.safetensors"
+FORMAT = "learnloop.checkpoint/v3"
 KEPT = 2
 """How many of the newest checkpoints of a seed are kept."""
+_PAIR_FORMAT = "learnloop.checkpoint/v2"
+"""That of the folders that checkpoints were until there was one format of state."""
 
 
 class Checkpoint(NamedTuple):
@@ -33,40 +22,25 @@ class Checkpoint(NamedTuple):
 
     position: int
     """Environment steps; of a training from a data set updates."""
-    tensors: dict[str, NDArray[Any]]
+    tensors: Tensors
     values: dict[str, Any]
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Writes ``checkpoint`` under ``folder``, durably, removes old ones, and returns its folder.
+    """Writes ``checkpoint`` under ``folder``, durably, removes old ones, and returns its file.
 
     Raises:
         StoreError: the disk refuses.
     """
-    place = folder / f"{checkpoint.position:012d}"
-    part = folder / f".{place.name}.part"
-    tensors = save({name: np.asarray(value, order="C") for name, value in checkpoint.tensors.items() if value.size})
-    without = {name: value for name, value in checkpoint.tensors.items() if not value.size}
-    empty = {name: [value.dtype.name, list(value.shape)] for name, value in without.items()}
-    state = {
-        "format": FORMAT,
-        "position": checkpoint.position,
-        "sha256": hashlib.sha256(tensors).hexdigest(),
-        "empty": empty,
-        "values": checkpoint.values,
-    }
-    try:
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-        write_whole(part / TENSORS, tensors)
-        write_whole(part / STATE, _sealed(state))
-        shutil.rmtree(place, ignore_errors=True)
-        part.rename(place)
-        flush(folder)
+    place = folder / f"{checkpoint.position:012d}{SUFFIX}"
+    write_state(place, FORMAT, State(checkpoint.tensors, checkpoint.values))
+    remove_parts(folder)
+    with writing(folder):
         for old in _places(folder)[:-KEPT]:
-            shutil.rmtree(old)
-    except OSError as error:
-        raise StoreError(f"checkpoint {place} cannot be written: {error.strerror or error}") from error
+            if old.is_dir():
+                shutil.rmtree(old)
+            else:
+                old.unlink()
     return place
 
 
@@ -89,40 +63,30 @@ def newest_checkpoint(folder: Path) -> Checkpoint:
 
 
 def load_checkpoint(place: Path) -> Checkpoint:
-    """Returns the checkpoint in the folder ``place``.
+    """Returns the checkpoint at ``place``.
 
     Raises:
         CorruptError: it is not what was written.
+        StoreError: it cannot be read.
     """
+    state = _from_folder(place) if place.is_dir() else read_state(place, FORMAT)
+    return Checkpoint(int(place.stem), state.tensors, state.values)
+
+
+def _from_folder(place: Path) -> State:
+    """Returns the checkpoint in a folder of version 2."""
     try:
-        state = _unsealed((place / STATE).read_bytes())
-        data = (place / TENSORS).read_bytes()
-        if state["format"] != FORMAT:
-            raise CorruptError(f"checkpoint {place} has the format {state['format']!r}; {FORMAT!r} can be read")
-        if hashlib.sha256(data).hexdigest() != state["sha256"]:
-            raise CorruptError(f"checkpoint {place}: {TENSORS} was changed or cut")
-        tensors = {name: value.copy() for name, value in load(data).items()}
-        tensors |= {name: np.zeros(shape, dtype=dtype) for name, (dtype, shape) in state["empty"].items()}
-        return Checkpoint(state["position"], tensors, state["values"])
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        head = (place / "state.json").read_bytes()
+        return decode_pair(
+            head, lambda _: (place / "state.safetensors").read_bytes(), _PAIR_FORMAT, f"checkpoint {place}"
+        )
+    except OSError as error:
         raise CorruptError(f"checkpoint {place} cannot be read: {error}") from error
 
 
-def _sealed(state: dict[str, Any]) -> bytes:
-    """Returns ``state`` as a line of JSON after a line with its checksum."""
-    body = json.dumps(state).encode()
-    return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
-
-
-def _unsealed(data: bytes) -> dict[str, Any]:
-    seal, _, body = data.partition(b"\n")
-    if hashlib.sha256(body).hexdigest().encode() != seal:
-        raise ValueError(f"{STATE} was changed or cut")
-    state: dict[str, Any] = json.loads(body)
-    return state
-
-
 def _places(folder: Path) -> list[Path]:
+    """Returns the checkpoints, oldest first."""
     if not folder.is_dir():
         return []
-    return sorted(each for each in folder.iterdir() if each.is_dir() and each.name.isdigit())
+    found = (each for each in folder.iterdir() if each.stem.isdigit() and each.suffix in ("", SUFFIX))
+    return sorted(found, key=lambda each: (int(each.stem), each.suffix))

@@ -5,28 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load, save
 
 from learnloop.core.datasets import Dataset
 from learnloop.core.errors import CorruptError, LearnloopError
 from learnloop.core.spaces import Spaces
-from learnloop.system.files import write_whole
+from learnloop.system.state_file import UNSEALED_DATASET, State, read_state, write_state
 
-FORMAT = "learnloop.dataset/v1"
+FORMAT = "learnloop.dataset/v2"
 DATASET_FILE = "dataset.safetensors"
 
 
 class _Description(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a data set is no array."""
+    """What of a data set is not an array."""
 
-    format: str = FORMAT
     spaces: Spaces
     goals: list[str]
     action_names: list[str] | None
     source: str
-    fingerprint: str
+    fingerprint: str | None = None
+    """The checksum of the arrays, of a data set whose file was not sealed yet."""
 
 
 def write_dataset(path: Path, dataset: Dataset) -> None:
@@ -40,10 +37,8 @@ def write_dataset(path: Path, dataset: Dataset) -> None:
         goals=list(dataset.goals),
         action_names=None if dataset.action_names is None else list(dataset.action_names),
         source=dataset.source,
-        fingerprint=dataset.fingerprint(),
     )
-    arrays = {name: np.ascontiguousarray(array) for name, array in dataset.arrays().items()}
-    write_whole(path, save(arrays, {"description": msgspec.json.encode(description).decode()}))
+    write_state(path, FORMAT, State(dict(dataset.arrays()), msgspec.to_builtins(description)))
 
 
 def read_dataset(path: Path) -> Dataset:
@@ -53,18 +48,17 @@ def read_dataset(path: Path) -> Dataset:
         CorruptError: the file is not what was written, or is not there.
     """
     try:
-        with safe_open(path, "numpy") as file:
-            description = msgspec.json.decode((file.metadata() or {})["description"], type=_Description)
-        arrays = load(path.read_bytes())
+        state = read_state(path, FORMAT, UNSEALED_DATASET)
+        description = msgspec.convert(state.values, _Description)
         dataset = Dataset(
             spaces=description.spaces,
             goals=description.goals,
             action_names=description.action_names,
             source=description.source,
-            **arrays,
+            **state.tensors,
         )
-    except (OSError, SafetensorError, msgspec.MsgspecError, KeyError, TypeError, LearnloopError) as error:
+    except (msgspec.ValidationError, TypeError, LearnloopError) as error:
         raise CorruptError(f"the data set {path} cannot be read: {error}") from error
-    if dataset.fingerprint() != description.fingerprint:
+    if description.fingerprint not in (None, dataset.fingerprint()):
         raise CorruptError(f"the data set {path} is not what was written: its fingerprint differs")
     return dataset

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from itertools import pairwise
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 
 from learnloop.algorithms.on_policy.segment_ppo import MAX_NORM
 from learnloop.compat.seed1.learner import MutationLearner
@@ -389,18 +389,18 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     learner = MutationLearner(SETTINGS, folder)
     learner.save("good")
     outside = tmp_path / "outside"
-    outside.write_bytes((folder / "good.json").read_bytes())
-    (folder / "link.json").symlink_to(outside)
-    os.link(folder / "good.json", folder / "hard.json")
-    os.mkfifo(folder / "pipe.json")
-    (folder / "folder.json").mkdir()
+    outside.write_bytes((folder / "good.safetensors").read_bytes())
+    (folder / "link.safetensors").symlink_to(outside)
+    os.link(folder / "good.safetensors", folder / "hard.safetensors")
+    os.mkfifo(folder / "pipe.safetensors")
+    (folder / "folder.safetensors").mkdir()
     for name in ("link", "hard", "pipe", "folder", "good"):  # good has two names now
         with pytest.raises(LearnloopError):
             learner.load(name)
     before = outside.read_bytes()
     learner.save("link")  # replaces the link, not what it leads to
     assert outside.read_bytes() == before
-    assert not (folder / "link.json").is_symlink()
+    assert not (folder / "link.safetensors").is_symlink()
     learner.load("link")
 
 
@@ -426,9 +426,9 @@ def test_what_was_changed_or_does_not_fit_is_refused_whole(tmp_path: Path) -> No
     """F1.9: schema, dimensions, checksums and numbers are looked at before anything is used."""
     learner = filled(MutationLearner(SETTINGS, tmp_path), 20)
     learner.save("good")
-    head = (tmp_path / "good.json").read_bytes()
-    tensors = next(tmp_path.glob("*.safetensors"))
-    data = tensors.read_bytes()
+    file = tmp_path / "good.safetensors"
+    data = file.read_bytes()
+    head = 8 + int.from_bytes(data[:8], "little")
     before = learner._ppo.parameter_hash()
 
     def refused() -> None:
@@ -436,21 +436,16 @@ def test_what_was_changed_or_does_not_fit_is_refused_whole(tmp_path: Path) -> No
             learner.load("good")
         assert learner._ppo.parameter_hash() == before
 
-    for where in (0, len(data) // 2, len(data) - 1):
+    for where in (0, 8, head // 2, head, (head + len(data)) // 2, len(data) - 1):
         changed = bytearray(data)
         changed[where] ^= 1
-        tensors.write_bytes(changed)
+        file.write_bytes(changed)
         refused()
-    tensors.write_bytes(data[:-1])
-    refused()
-    tensors.write_bytes(data)
-    for broken in (b"", head[:-1], head[5:], b"{}", b"[" * 100_000, head.replace(b"mutations/v1", b"mutations/v9")):
-        (tmp_path / "good.json").write_bytes(broken)
+    without = (b"", data[:-1], data[: head - 1], data[:head], data[5:], b"{}", b"[" * 100_000)
+    for broken in (*without, data.replace(b"mutations/v1", b"mutations/v9")):
+        file.write_bytes(broken)
         refused()
-    (tmp_path / "good.json").write_bytes(head)
-    tensors.unlink()
-    refused()
-    tensors.write_bytes(data)
+    file.write_bytes(data)
     learner.load("good")
     for fields in ({"input_dim": 7}, {"options": {**OPTIONS, "net_arch": (16, 9)}}, {"buffer_size": 8}):
         other = MutationLearner(MutationSettings(**{**SETTINGS_FIELDS, **fields}), tmp_path)
@@ -466,20 +461,20 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path: Path) -> None:
         learner.load("bad")
 
 
-def test_saving_again_leaves_one_file_with_tensors(tmp_path: Path) -> None:
+def test_saving_again_leaves_one_file(tmp_path: Path) -> None:
     learner = MutationLearner(SETTINGS, tmp_path)
     for seed in range(3):
         filled(learner, 8, seed).update()
         learner.save("x")
-    assert len(list(tmp_path.glob("x.*.safetensors"))) == 1
-    assert not list(tmp_path.glob(".*"))
-    assert json.loads((tmp_path / "x.json").read_bytes().partition(b"\n")[2])["format"] == "learnloop.mutations/v1"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "x.safetensors"]
+    with safe_open(tmp_path / "x.safetensors", "numpy") as file:
+        assert file.metadata()["format"] == "learnloop.mutations/v1"
 
 
 def test_it_saves_itself_after_some_updates(tmp_path: Path) -> None:
     learner = MutationLearner(MutationSettings(**SETTINGS_FIELDS, checkpoint_interval=2), tmp_path)
     filled(learner).update()
-    assert not tmp_path.joinpath("latest.json").exists()
+    assert not tmp_path.joinpath("latest.safetensors").exists()
     filled(learner).update()
     learner.load("latest")
 

@@ -304,10 +304,11 @@ def test_no_name_of_a_checkpoint_leads_out_of_the_folder(server: Running) -> Non
         for path in ("/save", "/load"):
             reply = post(server, path, {"path": name})
             assert 400 <= reply.status < 500, (name, reply.body)
-    (home / "checkpoints" / "link.json").symlink_to("/etc/passwd")
-    assert post(server, "/load", {"path": "link"}).status == 409
-    (home / "checkpoints" / "link.json").unlink()
-    (home / "checkpoints" / "good.json").write_bytes(b"changed")
+    for link in ("link.json", "link.safetensors"):
+        (home / "checkpoints" / link).symlink_to("/etc/passwd")
+        assert post(server, "/load", {"path": "link"}).status == 409
+        (home / "checkpoints" / link).unlink()
+    (home / "checkpoints" / "good.safetensors").write_bytes(b"changed")
     assert post(server, "/load", {"path": "good"}).status == 422
     assert sorted(each.name for each in (home / "checkpoints").iterdir()) == before
     assert sorted(each.name for each in home.parent.iterdir()) == outside

@@ -21,7 +21,7 @@ import numpy as np
 
 from learnloop.algorithms.base.states import AlgorithmState, count_of, part_of, prefixed
 from learnloop.algorithms.on_policy.segment_ppo import MAX_NORM, SegmentPPO, is_readable
-from learnloop.compat.seed1.checkpoints import NamedCheckpoints, Saved
+from learnloop.compat.seed1.checkpoints import NamedCheckpoints
 from learnloop.compat.seed1.settings import MUTATIONS, MutationSettings
 from learnloop.compat.seed1.snapshot import Snapshot
 from learnloop.compat.seed1.transition_buffer import SentTransition, TransitionBuffer, segments_of, steps_of
@@ -41,6 +41,7 @@ from learnloop.core.errors import (
 from learnloop.core.ids import new_id
 from learnloop.core.records import Decision, LearningUpdate
 from learnloop.core.seeding import generator
+from learnloop.system.state_file import State
 
 AGENT = "mutations"
 POLICY = "prompt-mutation"
@@ -399,7 +400,7 @@ class MutationLearner:
             raise ConflictError("this learner has no folder of checkpoints")
         return self._checkpoints
 
-    def _state(self) -> Saved:
+    def _state(self) -> State:
         state = self._ppo.state()
         with self._lock:
             buffer = self._buffer.copy()
@@ -412,9 +413,9 @@ class MutationLearner:
             "buffer": rest,
             "history": history,
         }
-        return Saved(prefixed("ppo.", state.tensors) | prefixed("buffer.", arrays), values)
+        return State(prefixed("ppo.", state.tensors) | prefixed("buffer.", arrays), values)
 
-    def _restore(self, saved: Saved) -> None:
+    def _restore(self, saved: State) -> None:
         try:
             seed = count_of(saved.values, "seed")
         except (KeyError, ValueError) as error:

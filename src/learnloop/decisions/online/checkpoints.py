@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
-import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 
 from learnloop.algorithms import ContextualBandit
 from learnloop.core.clock import now
@@ -19,11 +15,14 @@ from learnloop.core.protocols import PolicyArtifact
 from learnloop.core.records import Agent, Json, ModelCheckpoint
 from learnloop.store import Store
 from learnloop.store.queries.records import remove_records
+from learnloop.system.state_file import State, decode_state, encode_state, load_tensors
 
 KEPT = 2
 """How many checkpoints of a point are kept."""
 GRACE = timedelta(minutes=10)
 """An older one is kept so long all the same: a backup that is being made may be about to copy it."""
+
+_FORMAT = "learnloop.online/v2"
 
 
 class Restored(NamedTuple):
@@ -105,20 +104,20 @@ class Checkpoints:
 
 
 def _pack(artifact: PolicyArtifact, owner: str) -> bytes:
-    """Returns an artefact as one blob: the length of its JSON, the JSON, its tensors."""
-    head = msgspec.json.encode({"owner": owner, "algorithm": artifact.algorithm, "config": artifact.config})
-    tensors = {name: np.ascontiguousarray(tensor) for name, tensor in artifact.tensors.items()}
-    return len(head).to_bytes(8, "big") + head + save(tensors)
+    """Returns an artefact as one blob."""
+    values = {"owner": owner, "algorithm": artifact.algorithm, "config": msgspec.to_builtins(artifact.config)}
+    return encode_state(_FORMAT, State(dict(artifact.tensors), values))
 
 
 def _unpack(blob: bytes, owner: str) -> PolicyArtifact:
-    stream = io.BytesIO(blob)
-    length = int.from_bytes(stream.read(8), "big")
+    length = int.from_bytes(blob[:8], "big")
     try:
-        head: dict[str, Any] = msgspec.json.decode(stream.read(length))
-        artifact = PolicyArtifact(head["algorithm"], head["config"], load(stream.read()))
-        if head["owner"] != owner:
-            raise CorruptError(f"it is the checkpoint of {head['owner']!r}")
-    except (msgspec.DecodeError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        if length < len(blob):  # of an earlier version: the length of its JSON, the JSON, its tensors
+            tensors, values = load_tensors(blob[8 + length :]), msgspec.json.decode(blob[8 : 8 + length])
+        else:
+            tensors, values = decode_state(blob, _FORMAT)
+        if values["owner"] != owner:
+            raise CorruptError(f"it is the checkpoint of {values['owner']!r}")
+        return PolicyArtifact(values["algorithm"], values["config"], tensors)
+    except (msgspec.DecodeError, KeyError, TypeError) as error:
         raise CorruptError(f"it cannot be read: {error}") from error
-    return artifact

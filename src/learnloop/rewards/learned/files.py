@@ -14,10 +14,8 @@ from typing import Any
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import save
 
-from learnloop.core.arrays import F64
 from learnloop.core.errors import CorruptError, NotFoundError, StoreError, UsageError
 from learnloop.core.protocols import Embedder
 from learnloop.rewards.learned.design import Design
@@ -25,12 +23,11 @@ from learnloop.rewards.learned.features import NAMES
 from learnloop.rewards.learned.logistic import Fit
 from learnloop.rewards.learned.reward import LearnedModel, LearnedReward, LearnedRewardReport
 from learnloop.system.files import remove_folder, write_folder, writing
+from learnloop.system.state_file import Tensors, load_tensors
 
 FORMAT = "learnloop.reward/v1"
 REWARD_FILE = "reward.json"
 WEIGHTS_FILE = "weights.safetensors"
-
-Tensors = Mapping[str, F64]
 
 
 class _RewardFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -107,7 +104,8 @@ def load_learned_reward(place: Path, embedder: Embedder) -> LearnedReward:
             f"this reward was learned with {told.embedder_name} ({told.embedder}), not with {embedder.name} "
             f"({embedder.content_id}); use the same embedder, or learn it again"
         )
-    return LearnedReward(_model(_tensors(weights, place), place), told.report, embedder, content_hash)
+    tensors = load_tensors(weights, str(place / WEIGHTS_FILE))
+    return LearnedReward(_model(tensors, place), told.report, embedder, content_hash)
 
 
 def _encoded(model: LearnedModel, report: LearnedRewardReport, embedder: Embedder) -> tuple[bytes, bytes]:
@@ -136,14 +134,6 @@ def _read(path: Path) -> bytes:
         raise NotFoundError(f"there is no learned reward at {path}") from error
     except OSError as error:
         raise CorruptError(f"{path} cannot be read ({error.strerror or error})") from error
-
-
-def _tensors(weights: bytes, place: Path) -> Tensors:
-    try:
-        tensors: Tensors = load(weights)
-    except SafetensorError as error:
-        raise CorruptError(f"{place / WEIGHTS_FILE} is refused by safetensors: {error}") from error
-    return tensors
 
 
 def _model(tensors: Tensors, place: Path) -> LearnedModel:
