@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 
 from learnloop.core.errors import RewardError, UsageError
 from learnloop.core.records import Reward
-from learnloop.core.rewards import RewardParts, RewardState, RewardTarget, check_reward, new_rewards, state_of, worth
+from learnloop.core.rewards import RewardParts, RewardTarget, check_reward, new_rewards, state_of, worth
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -98,18 +98,9 @@ def test_the_reward_of_a_span_is_none_of_its_episode_s() -> None:
     assert parts.total is None
 
 
-@pytest.mark.parametrize(
-    ("total", "waits", "expected"),
-    [
-        (0.0, None, RewardState.KNOWN),
-        (0.0, T0 + timedelta(seconds=1), RewardState.KNOWN),
-        (None, T0 + timedelta(seconds=1), RewardState.PENDING),
-        (None, T0, RewardState.MISSING),
-        (None, None, RewardState.MISSING),
-    ],
-)
-def test_what_may_still_come_is_not_missing(total: float | None, waits: datetime | None, expected: RewardState) -> None:
-    assert state_of(total, waits, T0) is expected
+def test_what_may_still_come_is_not_missing() -> None:
+    assert (state_of(0.0, is_awaited=True), state_of(0.0, is_awaited=False)) == ("known", "known")
+    assert (state_of(None, is_awaited=True), state_of(None, is_awaited=False)) == ("pending", "missing")
 
 
 # Given ---------------------------------------------------------------------------------------------------------------

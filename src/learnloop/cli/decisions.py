@@ -159,6 +159,7 @@ def show(ctx: click.Context, decision_id: str, as_json: bool) -> None:
             decision=decision,
             rewards=found.rewards,
             reward=found.reward,
+            reward_state=found.reward_state,
             activated_at=found.activated_at,
         )
         return
@@ -175,8 +176,7 @@ def show(ctx: click.Context, decision_id: str, as_json: bool) -> None:
     print_table(("action", "probability", "allowed"), rows, empty="no actions")
     parts = [(each.name, each.value, each.weight, each.source, each.created_at) for each in found.rewards]
     print_table(("reward", "value", "weight", "source", "given"), parts, empty="no rewards yet")
-    if found.reward is not None:
-        say(f"counts as {found.reward:g}")
+    say(found.reward_state if found.reward is None else f"counts as {found.reward:g}")
 
 
 @decisions.command()
@@ -291,7 +291,8 @@ def _print_evaluation(found: Counterfactual) -> None:
         notes += [f"{each.label}: {each.reason}"] if each.reason else []
         notes += [f"{each.label}: {warning}" for warning in (estimate.warnings if estimate else [])]
     print_table(("policy", "reward", "from", "to", "effective"), rows, empty="")
-    say(f"{found.num_rewarded:,} of {found.num_decisions:,} decisions have a reward")
+    pending = f"; {found.num_pending:,} may still get one" if found.num_pending else ""
+    say(f"{found.num_rewarded:,} of {found.num_decisions:,} decisions have a reward{pending}")
     for note in notes:
         say(note, error=True)
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from enum import IntEnum, StrEnum
 from typing import Final, NamedTuple
 
@@ -140,18 +139,11 @@ def _is_rewarded(parts: Parts) -> bool:
     return any(part.rank is not Rank.DEFAULT for part in parts.values())
 
 
-def state_of(total: float | None, waits_until: datetime | None, moment: datetime) -> RewardState:
-    """Returns what is known at ``moment`` of a reward.
-
-    Args:
-        total: what it comes to; None: not known.
-        waits_until: until when it may come; None: nobody waits for it.
-        moment: now.
-    """
+def state_of(total: float | None, *, is_awaited: bool) -> RewardState:
+    """Returns what is known of a reward that comes to ``total``, and may still come if it ``is_awaited``."""
     if total is not None:
         return RewardState.KNOWN
-    is_waiting = waits_until is not None and moment < waits_until
-    return RewardState.PENDING if is_waiting else RewardState.MISSING
+    return RewardState.PENDING if is_awaited else RewardState.MISSING
 
 
 # Given ---------------------------------------------------------------------------------------------------------------

@@ -166,19 +166,24 @@ def stats(ctx: click.Context, agent: str | None, as_json: bool) -> None:
 
 def _print_rows(rows: Iterable[EpisodeRow]) -> None:
     table = [
-        (row.episode.episode_id, row.episode.agent_id, row.episode.task_id, row.episode.status.value, row.reward,
-         row.episode.started_at, row.duration_seconds)
+        (row.episode.episode_id, row.episode.agent_id, row.episode.task_id, row.episode.status.value,
+         _shown_reward(row), row.episode.started_at, row.duration_seconds)
         for row in rows
     ]  # fmt: skip
     columns = ("episode id", "agent", "task", "status", "reward", "started (UTC)", "seconds")
     print_table(columns, table, empty=_EMPTY)
 
 
+def _shown_reward(row: EpisodeRow) -> float | str | None:
+    return "pending" if row.reward_state == "pending" else row.reward
+
+
 def _print_found(rows: Iterable[EpisodeRow]) -> None:
     listed = list(rows)
     for row in listed:
         episode = row.episode
-        reward = "-" if row.reward is None else f"{row.reward:.4f}"
+        shown = _shown_reward(row)
+        reward = f"{shown:.4f}" if isinstance(shown, float) else shown or "-"
         say(f"{episode.episode_id}  {episode.agent_id}  {episode.task_id or '-'}  {episode.status.value}  {reward}")
         if row.snippet is not None:
             click.echo("  " + _marked(row.snippet.text, row.snippet.marks))
@@ -288,7 +293,8 @@ def _say_stats(found: TraceStats) -> None:
         say(f"tokens: {known}; unknown for {unknown:,} of {found.num_model_calls:,} calls ({share:.1%})")
     rewards = found.rewards
     mean = "unknown" if rewards.mean is None else f"{rewards.mean:.4f}"
-    say(f"reward: mean {mean} of {rewards.num_known:,} episodes; unknown for {rewards.num_unknown:,}")
+    waiting = f", of which {rewards.num_pending:,} may still come" if rewards.num_pending else ""
+    say(f"reward: mean {mean} of {rewards.num_known:,} episodes; unknown for {rewards.num_unknown:,}{waiting}")
     if found.num_durations:
         say(f"duration: p50 {found.duration_p50_seconds:.3f} s, p95 {found.duration_p95_seconds:.3f} s "
             f"of {found.num_durations:,} episodes")  # fmt: skip

@@ -10,6 +10,7 @@ import numpy as np
 
 from learnloop.algorithms import load_policy
 from learnloop.core.arrays import F64
+from learnloop.core.clock import now
 from learnloop.core.errors import LearnloopError, NotFoundError, RewardError, UsageError, one_of
 from learnloop.core.protocols import Policy, Sample
 from learnloop.core.records import Record
@@ -27,6 +28,7 @@ from learnloop.evaluation.policies import Choice, distributions
 from learnloop.evaluation.splitting import is_held_out
 from learnloop.loop.workspace.workspace import Workspace
 from learnloop.registry.references import CHAMPION
+from learnloop.store.queries.waiting import waiting_decisions
 
 NAMED_TARGETS = ("champion", "uniform", "baseline", "best-fixed")
 DEFAULT_TARGETS = ("champion", "uniform", "baseline", "best-fixed")
@@ -58,6 +60,8 @@ class Counterfactual(Record, frozen=True, kw_only=True):
     """Decisions that count: of learning and frozen mode and of outside of the service; deferred ones if activated."""
     num_rewarded: int
     """Those with a known reward, on which all is estimated."""
+    num_pending: int
+    """Those without one whose reward may still come, as the settings say; the others are missing."""
     logged_mean: float | None
     """What was earned a decision, as it was chosen then; None: no reward is known."""
     logged_interval: Interval | None
@@ -150,13 +154,17 @@ def evaluate_decisions(
         raise UsageError(f"no target is given; name at least one of {one_of(NAMED_TARGETS)}, or a version, as NAME@3")
     found = _read(workspace, agent_id, policy, options)
     rewarded = [each for each in found if each.reward is not None]
-    num_missing = len(found) - len(rewarded)
-    if num_missing > options.max_missing * len(found):
+    num_pending = _num_pending(workspace, found)
+    num_due = len(found) - num_pending
+    num_missing = num_due - len(rewarded)
+    if num_missing > options.max_missing * num_due:
         raise RewardError(
-            f"{num_missing} of {len(found)} decisions have no reward, more than {options.max_missing:.3g} of them: "
+            f"{num_missing} of {num_due} decisions have no reward, more than {options.max_missing:.3g} of them: "
             "what is missing may differ from what is known. Leave out the newest, whose rewards may still come "
             "(until), set a default reward, or allow more (max_missing)"
         )
+    if not num_due:
+        raise RewardError(f"all rewards of the {num_pending} decisions may still come; ask again when some have")
     log = _log(rewarded)
     rewards = np.array([each.reward for each in log.samples], dtype=np.float64)
     return Counterfactual(
@@ -166,6 +174,7 @@ def evaluate_decisions(
         until=options.until,
         num_decisions=len(found),
         num_rewarded=len(rewarded),
+        num_pending=num_pending,
         logged_mean=float(rewards.mean()) if rewards.size else None,
         logged_interval=_interval(log.samples, rewards, options.level),
         targets=[_value(workspace, f"{agent_id}.{policy}", target, log, options.estimating()) for target in wanted],
@@ -181,6 +190,11 @@ def _read(workspace: Workspace, agent_id: str, policy: str, options: Counterfact
     if not found:
         raise NotFoundError(f"the policy {policy!r} of {agent_id!r} has made no decision in that time")
     return found
+
+
+def _num_pending(workspace: Workspace, found: Sequence[Logged]) -> int:
+    unknown = [each.decision.decision_id for each in found if each.reward is None]
+    return len(workspace.store.read(waiting_decisions, now(), unknown))
 
 
 def _log(decisions: list[Logged]) -> _Log:

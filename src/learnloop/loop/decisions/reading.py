@@ -7,12 +7,14 @@ from datetime import datetime
 
 import msgspec
 
+from learnloop.core.clock import now
 from learnloop.core.errors import UsageError
 from learnloop.core.records import Decision, DecisionActivation, LearningUpdate, Reward
-from learnloop.core.rewards import RewardParts
+from learnloop.core.rewards import RewardParts, RewardState, state_of
 from learnloop.loop.workspace.workspace import Workspace
 from learnloop.store.queries.decisions import DecisionQuery, newest_decisions
 from learnloop.store.queries.rewards import earned_rewards
+from learnloop.store.queries.waiting import waiting_decisions
 
 MAX_PAGE = 1_000
 _CURSOR = re.compile(r"d([1-9][0-9]{0,17})")
@@ -33,6 +35,8 @@ class DecisionDetail(msgspec.Struct, frozen=True, kw_only=True):
     """Its own, and those of its whole episode, in the order in which they became durable."""
     reward: float | None
     """What it counts as; None: not known."""
+    reward_state: RewardState
+    """Whether that is known, may still come (``pending``) or is missing."""
     activated_at: datetime | None
     """When a deferred decision was activated; None: it was not, or need not be."""
 
@@ -79,11 +83,13 @@ def show_decision(workspace: Workspace, decision_id: str) -> DecisionDetail:
     parts = RewardParts({}, {})
     for reward in rewards:
         parts.take(reward)
+    awaited = store.read(waiting_decisions, now(), [decision_id])
     activation = store.find(DecisionActivation, decision_id)
     return DecisionDetail(
         decision=decision,
         rewards=rewards,
         reward=parts.total,
+        reward_state=state_of(parts.total, is_awaited=bool(awaited)),
         activated_at=None if activation is None else activation.created_at,
     )
 

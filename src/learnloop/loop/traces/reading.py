@@ -11,14 +11,16 @@ from typing import Any, TypeVar
 import msgspec
 from sqlalchemy import Connection, Select, Text, cast, func, literal, select, tuple_
 
-from learnloop.core.clock import from_micros, to_micros
+from learnloop.core.clock import from_micros, now, to_micros
 from learnloop.core.errors import NotFoundError, UsageError, one_of
-from learnloop.core.records import Decision, Episode, Json, Reward, Span, SpanStatus
+from learnloop.core.records import Decision, Episode, EpisodeStatus, Json, Reward, Span, SpanStatus
+from learnloop.core.rewards import RewardState, state_of
 from learnloop.loop.traces.exporting import export_as
 from learnloop.loop.workspace.workspace import Workspace
 from learnloop.store import schema
 from learnloop.store.mapping import record_columns, to_record
 from learnloop.store.queries.rewards import reward_of_episode
+from learnloop.store.queries.waiting import waiting_episodes
 from learnloop.store.words import Term, matches
 from learnloop.traces.conversation.steps import MODEL_OPERATIONS, Step, steps_of
 from learnloop.traces.search import Snippet, catch_up, parse_query, snippet
@@ -36,6 +38,8 @@ class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True):
     episode: Episode
     reward: float | None
     """What it was worth by its own rewards, see ``core/rewards.py``; None: not known."""
+    reward_state: RewardState
+    """Whether that is known, may still come (``pending``) or is missing."""
     duration_seconds: float | None
     """None while it runs, and where its times are not known."""
     snippet: Snippet | None = None
@@ -129,6 +133,7 @@ def list_episodes(
     query = query.order_by(*(column.desc() for column in place)).limit(limit + 1)
     found = workspace.store.read(lambda connection: _found(connection, query, terms))
     rows = _with_snippets(workspace, found[:limit], terms) if terms else [_row(*each) for each in found[:limit]]
+    rows = _with_waiting(workspace, rows)
     return EpisodePage(rows=rows, next_cursor=_cursor(rows[-1].episode) if len(found) > limit else None)
 
 
@@ -294,6 +299,18 @@ def _with_snippets(
     return [_row(episode, reward, number, snippets.get(number)) for episode, reward, number in found]
 
 
+def _with_waiting(workspace: Workspace, rows: list[EpisodeRow]) -> list[EpisodeRow]:
+    """Returns the rows, those without a reward as pending where one of their decisions still waits for it."""
+    missing = [row.episode.episode_id for row in rows if row.reward_state is RewardState.MISSING]
+    waiting = workspace.store.read(waiting_episodes, now(), missing)
+    return [
+        msgspec.structs.replace(row, reward_state=state_of(row.reward, is_awaited=True))
+        if row.episode.episode_id in waiting
+        else row
+        for row in rows
+    ]
+
+
 def _cursor(episode: Episode) -> str:
     """Returns the text by which the page after ``episode`` is asked for."""
     return base64.urlsafe_b64encode(f"{to_micros(episode.started_at)} {episode.episode_id}".encode()).decode()
@@ -312,6 +329,7 @@ def _row(episode: Episode, reward: float | None, _: int, found: Snippet | None =
     return EpisodeRow(
         episode=episode,
         reward=reward,
+        reward_state=state_of(reward, is_awaited=episode.status is EpisodeStatus.RUNNING),
         duration_seconds=None if ended is None else (ended - episode.started_at).total_seconds(),
         snippet=found,
     )

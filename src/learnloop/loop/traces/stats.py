@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 from sqlalchemy import case, select
 
-from learnloop.core.records import Json, Span, SpanStatus
+from learnloop.core.clock import now
+from learnloop.core.records import EpisodeStatus, Json, Span, SpanStatus
+from learnloop.core.rewards import RewardState, state_of
 from learnloop.loop.traces.reading import read_usage, usage_column
 from learnloop.loop.workspace.workspace import Workspace
 from learnloop.store import schema
 from learnloop.store.queries.rewards import reward_of_episode
+from learnloop.store.queries.waiting import waiting_episodes
 from learnloop.traces.conversation.steps import MODEL_OPERATIONS, TOOL_OPERATION, steps_of
 from learnloop.traces.datasets.groups import GroupReport, count_groups
 
@@ -38,6 +42,8 @@ class RewardStats(msgspec.Struct, frozen=True, kw_only=True):
 
     num_known: int
     num_unknown: int
+    num_pending: int
+    """Of the unknown ones, those whose reward may still come; the others are missing."""
     mean: float | None
     """Of those that are known; None: none is."""
 
@@ -99,7 +105,10 @@ def trace_stats(workspace: Workspace, *, agent: str | None = None) -> TraceStats
     counts = _Counts()
     for spans in _spans_by_episode(workspace, agent):
         counts.take(spans)
-    statuses, rewards, durations = _episodes(workspace, agent)
+    rows = _episodes(workspace, agent)
+    rewards, durations = [row.reward for row in rows], _durations(rows)
+    waiting = workspace.store.read(waiting_episodes, now())
+    states = Counter(state_of(row.reward, is_awaited=_is_awaited(row, waiting)) for row in rows)
     tools = [
         ToolStats(
             name=name, num_calls=number, num_failed=counts.failed[name], failure_rate=counts.failed[name] / number
@@ -110,7 +119,7 @@ def trace_stats(workspace: Workspace, *, agent: str | None = None) -> TraceStats
     p50, p95 = np.percentile(durations, [50, 95]).tolist() if durations else (None, None)
     return TraceStats(
         num_episodes=len(rewards),
-        statuses=statuses,
+        statuses=dict(Counter(row.status for row in rows)),
         num_spans=counts.spans,
         num_steps=counts.steps,
         tools=tools,
@@ -120,6 +129,7 @@ def trace_stats(workspace: Workspace, *, agent: str | None = None) -> TraceStats
         rewards=RewardStats(
             num_known=len(known),
             num_unknown=len(rewards) - len(known),
+            num_pending=states[RewardState.PENDING],
             mean=sum(known) / len(known) if known else None,
         ),
         groups=count_groups(workspace.store, None if agent is None else [agent]),
@@ -129,19 +139,36 @@ def trace_stats(workspace: Workspace, *, agent: str | None = None) -> TraceStats
     )
 
 
-def _episodes(workspace: Workspace, agent: str | None) -> tuple[dict[str, int], list[float | None], list[float]]:
-    """Returns the number of episodes by status, the reward of each, and the seconds that those took that ended."""
+class _Row(NamedTuple):
+    """What is counted of an episode."""
+
+    episode_id: str
+    status: str
+    started_at: datetime
+    ended_at: datetime | None
+    metadata: Json
+    reward: float | None
+
+
+def _episodes(workspace: Workspace, agent: str | None) -> list[_Row]:
     table = schema.episodes.c
-    columns = (table.status, table.started_at, table.ended_at, table.metadata, reward_of_episode(table.episode_id))
-    query = select(*columns)
+    columns = (table.episode_id, table.status, table.started_at, table.ended_at, table.metadata)
+    query = select(*columns, reward_of_episode(table.episode_id))
     query = query if agent is None else query.where(table.agent_id == agent)
-    rows = workspace.store.read(lambda connection: connection.execute(query).all())
-    durations = [
-        (ended - started).total_seconds()
-        for _, started, ended, metadata, _ in rows
-        if ended is not None and metadata.get("time_unknown") is not True
+    return [_Row(*row) for row in workspace.store.read(lambda connection: connection.execute(query).all())]
+
+
+def _durations(rows: Sequence[_Row]) -> list[float]:
+    """Returns the seconds that those took that ended and whose times are known."""
+    return [
+        (row.ended_at - row.started_at).total_seconds()
+        for row in rows
+        if row.ended_at is not None and row.metadata.get("time_unknown") is not True
     ]
-    return dict(Counter(row[0] for row in rows)), [row[4] for row in rows], durations
+
+
+def _is_awaited(row: _Row, waiting: Collection[str]) -> bool:
+    return row.status == EpisodeStatus.RUNNING.value or row.episode_id in waiting
 
 
 def _spans_by_episode(workspace: Workspace, agent: str | None) -> Iterator[list[Span]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -32,6 +32,7 @@ STILL_RUNNING = "it has not ended"
 NO_EPISODE = "its steps have no episode record"
 NO_STEPS = "it has no step: no decision and no executed tool"
 NO_REWARD = "it has no reward"
+PENDING = "its reward may still come"
 STEP_WITHOUT_REWARD = "a step has no reward while others have"
 NOT_COMPUTED = "its reward, or that of a step, could not be computed"
 FORBIDDEN_ACTION = "it took an action that its own mask forbids"
@@ -151,6 +152,8 @@ class EpisodeLog:
         self._homeless: list[_Given] = []
         """Parts that name a decision and no episode."""
         self._num_rewards = 0
+        self.awaited: Collection[str] = ()
+        """Ids of episodes, or of decisions outside of one, whose reward may still come."""
 
     def add(self, record: Record) -> None:
         """Takes what counts of one record."""
@@ -231,13 +234,14 @@ class EpisodeLog:
                 self._episodes[home].parts.append(part)
         gathered = self._episodes
         self._episodes, self._homes, self._homeless = {}, {}, []
-        for each in gathered.values():
+        for key, each in gathered.items():
             if each.episode is not None and self._agent_id not in (None, each.episode.agent_id):
                 continue
             try:
                 yield self._finished(each)
             except LeftOut as reason:
-                yield str(reason)
+                is_missing = str(reason) in (NO_REWARD, STEP_WITHOUT_REWARD)
+                yield PENDING if is_missing and key in self.awaited else str(reason)
 
     def _of(self, episode_id: str) -> _Gathered:
         found = self._episodes.get(episode_id)

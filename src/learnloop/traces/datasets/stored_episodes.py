@@ -7,9 +7,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, select
 
+from learnloop.core.clock import now
 from learnloop.core.records import Decision, Episode, Reward, Span, SpanStatus
 from learnloop.store import Store, schema
 from learnloop.store.mapping import record_columns, to_record
+from learnloop.store.queries.waiting import waiting_decisions, waiting_episodes
 from learnloop.traces.datasets.logged_episodes import EpisodeLog, LoggedEpisode
 
 _PAGE = 250
@@ -36,9 +38,11 @@ def stored_episodes(
         of_page = schema.decisions.c.episode_id.in_(ids)
         decisions = [to_record(Decision, row) for row in _rows(store, select(*record_columns(Decision)).where(of_page))]
         _add_decisions(store, log, decisions, ids)
+        log.awaited = store.read(waiting_episodes, now(), ids)
         yield from _told(log, len(page), progress)
     for lone in _pages(store, Decision, {**mine, "episode_id": None}):
         _add_decisions(store, log, lone, ())
+        log.awaited = store.read(waiting_decisions, now(), [decision.decision_id for decision in lone])
         yield from _told(log, len(lone), progress)
 
 
