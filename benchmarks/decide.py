@@ -31,7 +31,7 @@ NUM_LATE = 200
 ALGORITHMS = ("squarecb", "linucb", "thompson")
 VW_ARGUMENTS = "--cb_explore_adf --squarecb -q ka -q la -q sa --cubic kla --cubic ksa --cubic lsa"
 NUM_BINS = 8
-NUM_FITTED = build_config("squarecb").num_warm_up
+NUM_FITTED = build_config("squarecb").model.num_warm_up
 PEERS = {
     "our columns": VW_ARGUMENTS,
     "one-hot bins": f"{VW_ARGUMENTS} -l 2",

@@ -8,8 +8,9 @@ import time
 import numpy as np
 
 from learnloop.decisions.learning.episode_learning import EpisodeTrainer
-from learnloop.decisions.service.service import Asked, Served
-from learnloop.decisions.service.settings import DecisionSettings, NetworkSettings
+from learnloop.decisions.service.request import DecisionRequest
+from learnloop.decisions.service.settings import DecisionSettings, NetworkConfig
+from learnloop.decisions.service.snapshot import PolicySnapshot
 
 MUTATIONS = ("try-catch-style", "context-reduction", "expansion", "constraint-addition", "task-decomposition")
 _WARM = 200
@@ -17,15 +18,15 @@ _WARM = 200
 
 def median_microseconds(number: int) -> float:
     """Returns the median time of ``number`` decisions, each about another vector, in microseconds."""
-    network = NetworkSettings(actions=MUTATIONS)
+    network = NetworkConfig(actions=MUTATIONS)
     policy = EpisodeTrainer(network).train([], seed=0)
-    settings = DecisionSettings(network=network)
-    served = Served("agent", "policy", 1, settings, "version", "named_actions", policy, None)
+    settings = DecisionSettings(model=network)
+    served = PolicySnapshot("agent", "policy", 1, settings, "version", "named_actions", policy, None)
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(64, network.input_dim)).astype(np.float32)
     times = []
     for turn in range(_WARM + number):
-        asked = Asked(list(MUTATIONS), vector=vectors[turn % len(vectors)])
+        asked = DecisionRequest(list(MUTATIONS), vector=vectors[turn % len(vectors)])
         began = time.perf_counter()
         served.decide(asked, rng)
         times.append(time.perf_counter() - began)

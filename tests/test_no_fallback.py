@@ -44,6 +44,7 @@ BROAD_HANDLERS = {
 """Where a broad handler or ``suppress`` may swallow, and why. One that raises on each of its paths hides nothing."""
 
 CONSTANT_HANDLERS = {
+    "nn/encoders/context_schema.py: _fits": "a value that is refused does not fit; that is the question it answers",
     "cli/main.py: run": "the exit code that each kind of error has; the error itself was printed",
     "registry/folders.py: _is_whole": "a version that cannot be read is not whole; that is the question it answers",
     "traces/importing/exchange.py: _read": "the bad line is counted and reported with its number",

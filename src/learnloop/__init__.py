@@ -16,7 +16,7 @@ from learnloop.core.version import __version__
 if TYPE_CHECKING:
     from learnloop.core.attempts import Attempt, Score
     from learnloop.core.errors import LearnloopError
-    from learnloop.decisions import Choice
+    from learnloop.decisions import Choice, Slot
     from learnloop.evaluation import OutcomeTable, VerificationOptions, verify_learning
     from learnloop.loop import Loop, OpenEpisode, ProofResult, Workspace
     from learnloop.loop.training.env_evaluation import load_policy
@@ -36,6 +36,7 @@ _HOMES = {
     "VerificationOptions": "learnloop.evaluation",
     "RewardEngine": "learnloop.rewards.scoring.engine",
     "Score": "learnloop.core.attempts",
+    "Slot": "learnloop.decisions",
     "Workspace": "learnloop.loop",
     "Run": "learnloop.loop.training.training",
     "extensions": "learnloop.loop.workspace.extensions",
@@ -59,6 +60,7 @@ __all__ = [
     "RewardEngine",
     "Run",
     "Score",
+    "Slot",
     "VerificationOptions",
     "Workspace",
     "__version__",

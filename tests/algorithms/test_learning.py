@@ -66,7 +66,7 @@ def test_shuffled_rewards_teach_nothing() -> None:
     """Twelve policies learned from shuffled rewards earn what random earns, up to chance; real rewards teach."""
     held_out = RoutingProblem(999).contexts(300)
     random = float(np.mean([expected_rewards(context).mean() for context in held_out]))
-    trainer = BanditTrainer(build_config("squarecb"))
+    trainer = BanditTrainer()
     earned = np.array(
         [expected_reward(trainer.train(samples(seed, shuffled=True), seed), held_out) for seed in range(12)]
     )

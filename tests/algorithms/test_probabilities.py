@@ -1,4 +1,4 @@
-"""The three ways to explore, as pure functions: their formulas, derived here anew."""
+"""The ways to explore, as pure functions: their formulas, derived here anew."""
 
 from __future__ import annotations
 
@@ -9,23 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learnloop.algorithms import LinUCBConfig, SquareCBConfig, ThompsonConfig, build_config
-from learnloop.algorithms.bandits.linucb import linucb_probabilities
-from learnloop.algorithms.bandits.squarecb import squarecb_probabilities
-from learnloop.algorithms.bandits.thompson import thompson_probabilities
+from learnloop.algorithms import BanditConfig, ExplorationConfig, OnlineConfig, build_config, explore
 from learnloop.core.errors import UsageError
 
-FUNCTIONS = {
-    "squarecb": squarecb_probabilities,
-    "linucb": linucb_probabilities,
-    "thompson": thompson_probabilities,
-}
+NAMES = ("squarecb", "linucb", "thompson", "epsilon_greedy", "softmax")
 ARM = st.tuples(st.floats(-1e3, 1e3), st.floats(0, 1e3), st.booleans())
 
 
 @settings(deadline=None)
 @given(
-    name=st.sampled_from(sorted(FUNCTIONS)),
+    name=st.sampled_from(NAMES),
     arms=st.lists(ARM, min_size=1, max_size=12).filter(lambda arms: any(arm[2] for arm in arms)),
     num_updates=st.integers(0, 10**7),
 )
@@ -35,7 +28,7 @@ def test_they_are_distributions_over_the_allowed_actions(
     """F2.2: probabilities that do not sum to 1."""
     means, widths, mask = (np.array(column) for column in zip(*arms, strict=True))
     rng = np.random.default_rng(0)
-    p = FUNCTIONS[name](means, widths, mask, num_updates, build_config(name), rng)  # type: ignore[operator]
+    p = explore(means, mask, num_updates, build_config(name, epsilon=0.01).exploration, rng, widths)
     assert p.shape == means.shape
     assert p.sum() == pytest.approx(1, abs=1e-12)
     assert (p[~mask] == 0).all()
@@ -45,9 +38,9 @@ def test_they_are_distributions_over_the_allowed_actions(
 @settings(deadline=None)
 @given(means=st.lists(st.floats(-50, 50), min_size=2, max_size=8), num_updates=st.integers(1, 10**6))
 def test_squarecb_is_inverse_gap_weighting(means: list[float], num_updates: int) -> None:
-    config = SquareCBConfig(gamma_scale=3.0, gamma_exponent=0.5)
+    config = ExplorationConfig(gamma_scale=3.0, gamma_exponent=0.5, epsilon=0.0)
     allowed = np.ones(len(means), dtype=np.bool_)
-    p = squarecb_probabilities(np.array(means), None, allowed, num_updates, config, np.random.default_rng(0))
+    p = explore(np.array(means), allowed, num_updates, config, np.random.default_rng(0))
     gamma = 3.0 * math.sqrt(num_updates)
     best = means.index(max(means))
     for index, mean in enumerate(means):
@@ -57,36 +50,36 @@ def test_squarecb_is_inverse_gap_weighting(means: list[float], num_updates: int)
 
 
 def test_squarecb_s_epsilon_is_shared_by_the_allowed_actions() -> None:
-    config = SquareCBConfig(gamma_scale=1e6, gamma_exponent=0.0, epsilon=0.3)
+    config = ExplorationConfig(gamma_scale=1e6, gamma_exponent=0.0, epsilon=0.3)
     allowed = np.array([True, False, True, True])
-    p = squarecb_probabilities(np.array([0.0, 9.0, 5.0, 1.0]), None, allowed, 7, config, np.random.default_rng(0))
+    p = explore(np.array([0.0, 9.0, 5.0, 1.0]), allowed, 7, config, np.random.default_rng(0))
     assert p == pytest.approx([0.1, 0.0, 0.8, 0.1], abs=1e-6)
 
 
 def test_squarecb_counts_only_allowed_actions() -> None:
-    config = SquareCBConfig(gamma_scale=1.0, gamma_exponent=0.0)
+    config = ExplorationConfig(gamma_scale=1.0, gamma_exponent=0.0, epsilon=0.0)
     allowed = np.array([False, True, True])
-    p = squarecb_probabilities(np.array([9.0, 1.0, 0.0]), None, allowed, 7, config, np.random.default_rng(0))
+    p = explore(np.array([9.0, 1.0, 0.0]), allowed, 7, config, np.random.default_rng(0))
     np.testing.assert_allclose(p, [0, 2 / 3, 1 / 3])
 
 
 def test_linucb_takes_the_highest_bound_and_splits_ties() -> None:
-    config = LinUCBConfig(alpha=2.0, epsilon=0.1)
+    config = ExplorationConfig(algorithm="linucb", alpha=2.0, epsilon=0.1)
     means, widths = np.array([0.0, 1.0, 0.0, 9.0]), np.array([1.0, 0.25, 0.5, 1.0])
     allowed = np.array([True, True, True, False])  # bounds 2, 2, 1.41 and one that is not allowed
-    p = linucb_probabilities(means, widths, allowed, 0, config, np.random.default_rng(0))
+    p = explore(means, allowed, 0, config, np.random.default_rng(0), widths)
     np.testing.assert_allclose(p, [0.45 + 0.1 / 3, 0.45 + 0.1 / 3, 0.1 / 3, 0])
 
 
 def test_thompson_is_the_empirical_distribution_of_its_draws() -> None:
-    config = ThompsonConfig(num_draws=50, posterior_scale=0.5, epsilon=0.1)
+    config = ExplorationConfig(algorithm="thompson", num_draws=50, posterior_scale=0.5, epsilon=0.1)
     means, widths = np.array([0.1, 0.0]), np.array([1.0, 4.0])
     both = np.array([True, True])
-    p = thompson_probabilities(means, widths, both, 0, config, np.random.default_rng(3))
+    p = explore(means, both, 0, config, np.random.default_rng(3), widths)
     wins = np.rint((p - 0.05) / 0.9 * 50)
     np.testing.assert_allclose(p, 0.05 + 0.9 * wins / 50)
-    config = ThompsonConfig(num_draws=100_000, posterior_scale=0.5, epsilon=0.1)
-    p = thompson_probabilities(means, widths, both, 0, config, np.random.default_rng(4))
+    config = ExplorationConfig(algorithm="thompson", num_draws=100_000, posterior_scale=0.5, epsilon=0.1)
+    p = explore(means, both, 0, config, np.random.default_rng(4), widths)
     share = 0.5 * (1 + math.erf(0.1 / math.sqrt(0.25 + 1.0) / math.sqrt(2)))  # P(N(.1, .25) > N(0, 1))
     assert p[0] == pytest.approx(0.05 + 0.9 * share, abs=0.9 * 5 * 0.5 / math.sqrt(100_000))
 
@@ -94,11 +87,15 @@ def test_thompson_is_the_empirical_distribution_of_its_draws() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("ppo", {}, "no algorithm is called 'ppo'; known are 'squarecb', 'linucb', 'thompson'"),
+        (
+            "ppo",
+            {},
+            "no algorithm is called 'ppo'; known are 'squarecb', 'linucb', 'thompson'",
+        ),
         ("squarecb", {"gamma_scale": -1.0}, "gamma_scale is -1.0; allowed is from"),
         ("squarecb", {"gamma_exponent": 2.0}, "gamma_exponent is 2.0"),
-        ("squarecb", {"gamma_scale": "big"}, "do not fit 'squarecb'"),
-        ("squarecb", {"alpha": 1.0}, "its options are 'num_warm_up'"),
+        ("squarecb", {"gamma_scale": "big"}, "do not fit: "),
+        ("squarecb", {"beta": 1.0}, "options are 'num_warm_up'"),
         ("linucb", {"alpha": math.nan}, "alpha is nan"),
         ("linucb", {"epsilon": 0.0}, "epsilon is 0.0"),
         ("thompson", {"num_draws": 0}, "num_draws is 0"),
@@ -113,6 +110,18 @@ def test_configs_refuse_what_has_no_meaning(name: str, options: dict[str, object
 
 
 def test_configs_are_built_by_name() -> None:
-    assert build_config("squarecb", gamma_scale=5) == SquareCBConfig(gamma_scale=5.0)
-    assert build_config("linucb") == LinUCBConfig()
-    assert build_config("thompson", num_draws=10) == ThompsonConfig(num_draws=10)
+    online = OnlineConfig()
+    assert build_config("squarecb", gamma_scale=5) == BanditConfig(
+        online, ExplorationConfig(gamma_scale=5.0, epsilon=0.0)
+    )
+    assert build_config("linucb") == BanditConfig(online, ExplorationConfig(algorithm="linucb", epsilon=0.02))
+    chosen = build_config("thompson", num_draws=10, num_warm_up=7, features={"x": "number"})
+    assert chosen.exploration == ExplorationConfig(algorithm="thompson", num_draws=10, epsilon=0.01)
+    assert chosen.model == OnlineConfig(num_warm_up=7, features={"x": "number"})
+
+
+@pytest.mark.parametrize("algorithm", ["linucb", "thompson"])
+def test_who_explores_by_certainty_needs_it(algorithm: str) -> None:
+    config = build_config(algorithm).exploration
+    with pytest.raises(UsageError, match=algorithm):
+        explore(np.zeros(2), np.ones(2, dtype=np.bool_), 0, config, np.random.default_rng(0))

@@ -14,7 +14,7 @@ import click
 import numpy as np
 import pytest
 
-from learnloop.algorithms import BanditTrainer, build_config
+from learnloop.algorithms import BanditTrainer
 from learnloop.cli.main import COMMANDS, cli
 from learnloop.core.protocols import PolicyArtifact, Sample
 from learnloop.core.records import Verdict
@@ -43,7 +43,7 @@ def register_version(workspace: Workspace, seed: int) -> None:
     kinds = [str(rng.choice(["x", "y"])) for _ in range(100)]
     contexts = [{"kind": kind} for kind in kinds]
     table = OutcomeTable([f"h{i}" for i in range(100)], contexts, ACTIONS, np.array(list(map(rewards, kinds))))
-    verification = verify_learning(BanditTrainer(build_config("squarecb")), samples, table)
+    verification = verify_learning(BanditTrainer(), samples, table)
     assert verification.verdict is Verdict.LEARNED, verification.reasons
     assert workspace.store.blobs is not None
     held_out = {"kind": "outcomes", "blob": workspace.store.blobs.put(table.to_bytes())}

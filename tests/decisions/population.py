@@ -101,4 +101,4 @@ class Population:
             return np.full(2, 0.5)
         policy = load_policy(self.registry.load(champion))
         scores, num_updates = policy.scores({"segment": segment}, ACTIONS), policy.num_updates  # type: ignore[attr-defined]
-        return explore(scores, np.ones(2, dtype=bool), num_updates, self.settings.exploration)
+        return explore(scores, np.ones(2, dtype=bool), num_updates, self.settings.exploration, self.rng)

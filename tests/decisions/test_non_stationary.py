@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from learnloop.algorithms.bandits.exploration import ExplorationConfig
-from learnloop.algorithms.hashed.config import JointConfig
+from learnloop.algorithms.bandits.config import ExplorationConfig
+from learnloop.algorithms.hashed.config import HashedConfig
 from learnloop.core.records import LearningUpdate, Verdict
 from learnloop.decisions.service.settings import DecisionSettings, LearningSettings
 from learnloop.registry import Registry
@@ -24,7 +24,7 @@ RECOVERY = 2_500
 that is not preferred is tried in 15 % of the decisions, half of which are held out."""
 SETTINGS = DecisionSettings(
     exploration=EXPLORATION,
-    model=JointConfig(num_bits=8, num_passes=2),
+    model=HashedConfig(num_bits=8, num_passes=2),
     learning=LearningSettings(min_new_rewards=BATCH, held_out_share=0.5, window=8_000),
 )
 

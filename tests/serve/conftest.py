@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from learnloop.compat import COMPATIBLE_GROUPS
 from learnloop.loop.workspace.settings import find_settings
 from learnloop.loop.workspace.workspace import Workspace
 from learnloop.serve import Operations, ServeOptions, create_app
@@ -40,7 +41,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """One server without keys for all tests of a file that leave it as it is."""
     home = tmp_path_factory.mktemp("shared")
     with Workspace(find_settings(home), create=True) as opened:
-        server = Running(opened, ServeOptions(), probes, plain)
+        server = Running(opened, ServeOptions(), *COMPATIBLE_GROUPS, probes, plain)
         yield server
         server.stop()
 

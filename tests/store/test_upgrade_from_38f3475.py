@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tarfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -405,10 +405,19 @@ def _keys_hold(kept: Kept, client: Client) -> None:
     assert reader.ask("POST", "/v1/decisions", sent).status == 403
 
 
+def _as_said_now(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings with the network, where there is one, as the model that it is."""
+    rest = {name: value for name, value in settings.items() if name != "network"}
+    network = settings["network"]
+    model = {"kind": "hashed", **settings["model"]} if network is None else {"kind": "network", **network}
+    return {**rest, "model": model}
+
+
 def _settings_and_answers_are_as_before(kept: Kept, client: Client) -> None:
     served = kept.manifest["served"]
     for policy, settings in served["settings"].items():
-        assert differences(client.get(f"/v1/agents/shop/policies/{policy}/settings"), settings) == []
+        wanted = {**settings, "settings": _as_said_now(settings["settings"])}
+        assert differences(client.get(f"/v1/agents/shop/policies/{policy}/settings"), wanted) == []
     assert served["match_rate"]["num_decisions"] == 8
     assert differences(client.get("/v1/agents/shop/policies/shadow/match-rate"), served["match_rate"], CLOSE) == []
     for before in served["choices"]:

@@ -340,7 +340,7 @@ class BanditPolicy(PolicyContract):
             size, action = float(rng.random()), NAMES[int(rng.integers(3))]
             reward = size if action == "left" else 1 - size
             samples.append(Sample(f"u{number}", {"size": size}, NAMES, None, action, 1 / 3, reward))
-        return BanditTrainer(build_config(self.algorithm)).train(samples, 0)
+        return BanditTrainer(build_config(self.algorithm).model).train(samples, 0)
 
     def contexts(self) -> list[Any]:
         return [{"size": 0.1}, {"size": 0.9}, {"size": 0.5}]

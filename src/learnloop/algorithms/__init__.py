@@ -4,23 +4,20 @@ They know nothing of stores, agents, environments or evaluation.
 """
 
 from learnloop.algorithms.bandits.actions import allowed_actions, check_actions, draw
-from learnloop.algorithms.bandits.config import BanditConfig
-from learnloop.algorithms.bandits.contextual import BanditTrainer, ContextualBandit, Prepared, build_config
-from learnloop.algorithms.bandits.exploration import ExplorationConfig, explore, explore_distribution
+from learnloop.algorithms.bandits.config import BanditConfig, ExplorationConfig, OnlineConfig, build_config
+from learnloop.algorithms.bandits.contextual import BanditTrainer, ContextualBandit, Prepared
+from learnloop.algorithms.bandits.exploration import explore, explore_distribution
 from learnloop.algorithms.bandits.linear_policy import LinearPolicy, load_policy
-from learnloop.algorithms.bandits.linucb import LinUCBConfig
 from learnloop.algorithms.bandits.ridge import Ridge
-from learnloop.algorithms.bandits.squarecb import SquareCBConfig
-from learnloop.algorithms.bandits.thompson import ThompsonConfig
 from learnloop.algorithms.bandits.uniform import Random, RandomConfig
 from learnloop.algorithms.base.algorithm import Algorithm
 from learnloop.algorithms.base.config import AlgorithmConfig
 from learnloop.algorithms.base.schedules import Linear
 from learnloop.algorithms.base.states import AlgorithmState
 from learnloop.algorithms.building import ALGORITHMS, build_algorithm, configure
-from learnloop.algorithms.hashed.config import JointConfig
-from learnloop.algorithms.hashed.policy import JointPolicy
-from learnloop.algorithms.hashed.trainer import JointTrainer
+from learnloop.algorithms.hashed.config import HashedConfig
+from learnloop.algorithms.hashed.policy import HashedPolicy
+from learnloop.algorithms.hashed.trainer import HashedTrainer
 from learnloop.algorithms.off_policy.dqn import DQN, DQNConfig
 from learnloop.algorithms.off_policy.sac import SAC, SACConfig
 from learnloop.algorithms.on_policy.a2c import A2C, A2CConfig
@@ -49,15 +46,15 @@ __all__ = [
     "ContextualBandit",
     "DQNConfig",
     "ExplorationConfig",
-    "JointConfig",
-    "JointPolicy",
-    "JointTrainer",
-    "LinUCBConfig",
+    "HashedConfig",
+    "HashedPolicy",
+    "HashedTrainer",
     "Linear",
     "LinearPolicy",
     "NetworkPolicy",
     "OnPolicyAlgorithm",
     "OnPolicyConfig",
+    "OnlineConfig",
     "PPOConfig",
     "Prepared",
     "PrioritisedReplay",
@@ -67,8 +64,6 @@ __all__ = [
     "Ridge",
     "SACConfig",
     "Segment",
-    "SquareCBConfig",
-    "ThompsonConfig",
     "allowed_actions",
     "build_algorithm",
     "build_config",

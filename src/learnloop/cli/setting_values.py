@@ -35,6 +35,8 @@ def _set(target: dict[str, Any], path: Sequence[str], value: object, change: str
         if not isinstance(inner, dict):
             raise UsageError(f"{change!r}: {name} is a value, not a group of settings")
         target = inner
+    if path[-1] == "kind" and target.get("kind") != value:
+        target.clear()  # what was set of the other kind means nothing to this one
     target[path[-1]] = value
 
 

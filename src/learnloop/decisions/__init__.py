@@ -1,7 +1,16 @@
 """Decisions: choose among actions, take rewards whenever they come, learn as it goes."""
 
+from learnloop.decisions.choice import Choice
 from learnloop.decisions.log import logged_samples
-from learnloop.decisions.online.choice import Choice
-from learnloop.decisions.online.point import DecisionPoint, declared_schema
+from learnloop.decisions.service.policies import Policies
+from learnloop.decisions.service.request import DecisionRequest, Slot
+from learnloop.decisions.service.settings import DecisionSettings
 
-__all__ = ["Choice", "DecisionPoint", "declared_schema", "logged_samples"]
+__all__ = [
+    "Choice",
+    "DecisionRequest",
+    "DecisionSettings",
+    "Policies",
+    "Slot",
+    "logged_samples",
+]

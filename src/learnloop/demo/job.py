@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from learnloop.algorithms import BanditTrainer
 from learnloop.core.errors import NotFoundError
 from learnloop.core.protocols import Context
 from learnloop.core.records import PolicyVersion, Verdict
 from learnloop.core.seeding import derive_seed, generator
 from learnloop.decisions import logged_samples
+from learnloop.decisions.learning.bandit_candidates import trainer_of
 from learnloop.demo.files import FoundFile, find_files, stream
 from learnloop.demo.packing import CODECS, Packing, context_of, pack
 from learnloop.evaluation import FixedPolicy, OutcomeTable, Verification, VerificationOptions, verify_learning
@@ -107,7 +107,7 @@ def run_job(
     best_fixed = table.best_fixed().action
     samples = list(logged_samples(loop.workspace.store, loop.agent_id, policy))
     options = VerificationOptions(seed=seed, hindsight={BEST_FIXED: FixedPolicy(best_fixed)})
-    verification = verify_learning(BanditTrainer(loop.policy_config(policy)), samples, table, options=options)
+    verification = verify_learning(trainer_of(loop.snapshot(policy).settings), samples, table, options=options)
     lineage = {"agent": loop.agent_id, "policy": policy, "num_samples": len(samples), "seed": seed}
     version = None
     if verification.verdict is Verdict.LEARNED and loop.workspace.store.blobs is not None:

@@ -12,9 +12,11 @@ import numpy as np
 from learnloop.core.errors import ConflictError, LearnloopError
 from learnloop.core.names import check_name
 from learnloop.core.records import Decision, DecisionMode, Reward
-from learnloop.decisions.learning.default_rewards import DefaultRewards
+from learnloop.decisions.learning.learner import learns_in_updates
 from learnloop.decisions.learning.learner_process import LearnerPlace, LearnerProcess
-from learnloop.decisions.service.service import MAX_SLOTS, Asked, DecisionService, Served, slot_decision_id
+from learnloop.decisions.service.policies import Policies, registered_name
+from learnloop.decisions.service.request import MAX_SLOTS, DecisionRequest
+from learnloop.decisions.service.snapshot import PolicySnapshot, slot_decision_id
 from learnloop.serve.durable_log import DurableLog
 from learnloop.serve.http.problems import Problem
 from learnloop.serve.service import Service
@@ -34,39 +36,47 @@ class Deciding:
         self._store = service.workspace.store
         self._log = service.part(DurableLog)
         self._rng = np.random.default_rng()
-        self._defaults: dict[tuple[str, str], DefaultRewards] = {}
         self._learner = _learner(service)
         self._is_set_up = False
-        self.decisions = DecisionService(self._store, service.workspace.registry)
+        self.policies = Policies(self._store, service.workspace.registry)
 
-    async def served(self, agent_id: str, policy: str) -> Served:
-        """Returns a policy as it is served."""
-        found = self.decisions.find(agent_id, policy)
+    async def _snapshot(self, agent_id: str, policy: str) -> PolicySnapshot:
+        """Returns a policy as it is asked now."""
+        found = self.policies.find(agent_id, policy)
         if found is not None:
             return found
-        return await self._service.call(self.decisions.load, agent_id, policy)
+        registered_name(agent_id, policy)
+        return await self._service.call(self.policies.load, agent_id, policy)
 
-    async def decide(self, agent_id: str, policy: str, asked: Asked) -> list[Decision]:
+    async def decide(self, agent_id: str, policy: str, request: DecisionRequest) -> list[Decision]:
         """Returns the decisions that a request asks for, one or one a slot; they are in the log by then.
 
         Raises:
             ContextError, ActionError, UsageError: what is asked cannot be decided; nothing is logged.
             ConflictError: the client's own id is that of another policy's decision.
         """
-        served = await self.served(agent_id, policy)
-        if asked.decision_id is not None:
-            return await self._decide_once(served, asked, asked.decision_id)
-        decisions = served.decide(asked, self._rng)
+        snapshot = await self._snapshot(agent_id, policy)
+        if request.decision_id is not None:
+            return await self._decide_once(snapshot, request, request.decision_id)
+        decisions = await self._choose(snapshot, request)
         await self._log.keep(decisions)
         return decisions
 
-    async def _decide_once(self, served: Served, asked: Asked, decision_id: str) -> list[Decision]:
+    async def _choose(self, snapshot: PolicySnapshot, request: DecisionRequest) -> list[Decision]:
+        if snapshot.learner is None:
+            return snapshot.decide(request, self._rng)
+        agent_id, policy = snapshot.agent_id, snapshot.policy  # it may be learning now, for which no other waits
+        return await self._service.call(self.policies.decide, agent_id, policy, request)
+
+    async def _decide_once(
+        self, snapshot: PolicySnapshot, request: DecisionRequest, decision_id: str
+    ) -> list[Decision]:
         """Decides under a client's own id; the log says what was decided, whoever was first."""
         check_name("a decision", decision_id)
         if not await self._service.call(find_made, self._store, decision_id):
-            await self._log.keep(served.decide(asked, self._rng))
+            await self._log.keep(await self._choose(snapshot, request))
         made = await self._service.call(find_made, self._store, decision_id)
-        if any((each.agent_id, each.policy) != (served.agent_id, served.policy) for each in made):
+        if any((each.agent_id, each.policy) != (snapshot.agent_id, snapshot.policy) for each in made):
             raise ConflictError(f"the decision id {decision_id!r} was used for another policy; give a new one")
         return made
 
@@ -74,7 +84,7 @@ class Deciding:
         """Follows changes of settings and champions, and gives default rewards, until it is cancelled."""
         while True:
             await asyncio.sleep(REFRESH_SECONDS)
-            for work in (self._set_up, self._refresh, self._give_defaults, self._learn):
+            for work in (self._set_up, self.policies.keep, self._learn):
                 try:
                     await self._service.call(work)
                 except (LearnloopError, Problem, OSError, RuntimeError) as error:  # busy, away, no thread; tried again
@@ -82,31 +92,21 @@ class Deciding:
 
     def _set_up(self) -> None:
         if not self._is_set_up:
-            self.decisions.load_set_up()
+            self.policies.load_set_up()
             self._is_set_up = True
-
-    def _refresh(self) -> None:
-        for served in self.decisions.refresh():
-            _log.info("%s.%s is served by %s now", served.agent_id, served.policy, served.version_id)
-
-    def _give_defaults(self) -> None:
-        for served in self.decisions.policies():
-            if served.settings.reward_wait_seconds is not None:
-                key = (served.agent_id, served.policy)
-                defaults = self._defaults.setdefault(key, DefaultRewards(self._store, *key))
-                defaults.give(served.settings)
 
     def _learn(self) -> None:
         """Starts the learner as soon as there is something that it can learn from."""
         if self._learner is None or self._learner.num_starts:
             return
-        policies = self.decisions.policies()
-        is_apprentice = any(served.settings.mode is DecisionMode.APPRENTICE for served in policies)
+        policies = [each for each in self.policies.snapshots() if learns_in_updates(each.settings)]
+        is_apprentice = any(each.settings.mode is DecisionMode.APPRENTICE for each in policies)
         if is_apprentice or (policies and self._store.last_sequence(Reward) > 0):
             self._learner.start()
 
     def stop(self) -> None:
-        """Ends the learner."""
+        """Ends the learner, and saves what online policies have learned."""
+        self.policies.checkpoint()
         if self._learner is not None:
             self._learner.stop()
 

@@ -185,13 +185,17 @@ class Store:
             given: what it is given after the connection.
             timeout_seconds: how long to wait for it.
         """
+        result: T = self._await(self.run_later(fn, *given), timeout_seconds)
+        return result
+
+    def run_later(self, fn: Callable[[Connection, *Given], T], *given: *Given) -> Future[T]:
+        """As ``run``, without waiting: the future is set when the transaction is durable or has failed."""
 
         def locked(connection: Connection) -> T:
             take_write_lock(connection)
             return fn(connection, *given)
 
-        result: T = self._await(self._submit(Job([], locked)), timeout_seconds)
-        return result
+        return self._submit(Job([], locked))
 
     def read(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Returns what ``fn`` returns for a connection that sees one snapshot and cannot write, and what else is given.

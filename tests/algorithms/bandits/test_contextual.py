@@ -243,7 +243,7 @@ def test_a_refused_first_context_declares_nothing() -> None:
 
 
 def test_a_declared_schema_holds_from_the_first_context() -> None:
-    bandit = ContextualBandit(build_config("squarecb"), schema=ContextSchema(features={"x": "text"}))
+    bandit = ContextualBandit(build_config("squarecb", features={"x": "text"}))
     with pytest.raises(ContextError, match="declared text"):
         bandit.prepare({"x": 3})
 
@@ -312,7 +312,7 @@ def test_training_replays_the_samples_in_order() -> None:
         Sample(f"u{index}", prepared.context, ACTIONS, None, action, 0.2, reward)
         for index, (prepared, action, reward) in enumerate(learned)
     ]
-    trainer = BanditTrainer(build_config("squarecb"))
+    trainer = BanditTrainer()
     policy = trainer.train(samples, seed=1)
     context = RoutingProblem(17).context()
     np.testing.assert_allclose(
@@ -349,6 +349,7 @@ def test_a_damaged_bandit_is_corrupt() -> None:
 def test_configs_are_records() -> None:
     config = build_config("thompson", num_draws=7)
     assert isinstance(config, BanditConfig)
-    assert json.loads(msgspec.json.encode(config))["algorithm"] == "thompson"
+    assert json.loads(msgspec.json.encode(config.exploration))["algorithm"] == "thompson"
+    assert json.loads(msgspec.json.encode(config.model))["kind"] == "online"
     with pytest.raises(AttributeError):
-        config.num_warm_up = 3  # type: ignore[misc]
+        config.model.num_warm_up = 3  # type: ignore[misc]

@@ -10,28 +10,29 @@ from hypothesis import strategies as st
 from learnloop.algorithms import ExplorationConfig, explore, explore_distribution
 from learnloop.core.errors import UsageError
 
+RNG = np.random.default_rng(0)
 ALL = np.ones(3, dtype=np.bool_)
 
 
 def test_squarecb_is_inverse_gap_weighting() -> None:
     config = ExplorationConfig(epsilon=0.0, gamma_scale=2.0, gamma_exponent=0.5)
-    found = explore(np.array([1.0, 0.5, 0.0]), ALL, 100, config)  # gamma is 20
+    found = explore(np.array([1.0, 0.5, 0.0]), ALL, 100, config, RNG)  # gamma is 20
     assert found == pytest.approx([1 - 1 / 13 - 1 / 23, 1 / 13, 1 / 23])
 
 
 def test_softmax_is_boltzmann() -> None:
     config = ExplorationConfig(algorithm="softmax", epsilon=0.0, temperature=0.5)
-    found = explore(np.array([1.0, 0.5, 9.0]), np.array([True, True, False]), 0, config)
+    found = explore(np.array([1.0, 0.5, 9.0]), np.array([True, True, False]), 0, config, RNG)
     assert found == pytest.approx([np.e / (np.e + 1), 1 / (np.e + 1), 0.0])
 
 
 def test_epsilon_greedy_shares_ties() -> None:
-    found = explore(np.array([1.0, 1.0, 0.0]), ALL, 0, ExplorationConfig(algorithm="epsilon_greedy", epsilon=0.3))
+    found = explore(np.array([1.0, 1.0, 0.0]), ALL, 0, ExplorationConfig(algorithm="epsilon_greedy", epsilon=0.3), RNG)
     assert found == pytest.approx([0.45, 0.45, 0.1])
 
 
 def test_before_learning_all_are_alike() -> None:
-    assert explore(np.zeros(3), ALL, 0, ExplorationConfig()) == pytest.approx([1 / 3] * 3)
+    assert explore(np.zeros(3), ALL, 0, ExplorationConfig(), RNG) == pytest.approx([1 / 3] * 3)
 
 
 @given(
@@ -47,7 +48,7 @@ def test_it_is_a_distribution_over_the_allowed(
     allowed = np.array([row[1] for row in rows])
     allowed[0] = True
     config = ExplorationConfig(algorithm=algorithm, epsilon=epsilon)  # type: ignore[arg-type]
-    found = explore(scores, allowed, num_updates, config)
+    found = explore(scores, allowed, num_updates, config, RNG)
     assert np.all(found >= 0)
     assert not found[~allowed].any()
     assert found.sum() == pytest.approx(1.0)

@@ -19,7 +19,7 @@ from learnloop.algorithms.hashed.features import (
     feature_hash,
     features_of_action,
     flatten,
-    joint_indices,
+    pair_indices,
     vector_of,
 )
 from learnloop.core.errors import ContextError
@@ -124,7 +124,7 @@ def test_pairs_are_spread_over_all_weights() -> None:
     left = np.array([feature_hash(f"c:{i}") for i in range(200)], dtype=np.uint64)
     right = np.array([feature_hash(f"a:{i}") for i in range(200)], dtype=np.uint64)
 
-    counts = np.bincount(joint_indices(left[:, None], right, 8).ravel(), minlength=256)
+    counts = np.bincount(pair_indices(left[:, None], right, 8).ravel(), minlength=256)
 
     statistic = np.sum((counts - 40_000 / 256) ** 2) / (40_000 / 256)  # chi square with 255 degrees of freedom
     assert 150 < statistic < 380

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learnloop.algorithms import JointConfig, JointPolicy, JointTrainer, load_policy
+from learnloop.algorithms import HashedConfig, HashedPolicy, HashedTrainer, load_policy
 from learnloop.algorithms.hashed.policy import untrained
 from learnloop.core.errors import ActionError, ContextError, CorruptError
 from learnloop.core.protocols import PolicyArtifact, Question, SavedPolicy
@@ -16,16 +16,16 @@ from tests.algorithms.joint_problems import changing_items, vectors
 
 
 @pytest.fixture(scope="module")
-def learned() -> JointPolicy:
-    return JointTrainer(JointConfig(num_bits=8)).train(changing_items(100, 1)[0], 0)
+def learned() -> HashedPolicy:
+    return HashedTrainer(HashedConfig(num_bits=8)).train(changing_items(100, 1)[0], 0)
 
 
 @pytest.mark.parametrize("interactions", [True, False])
 def test_round_trip_keeps_scores_exactly(interactions: bool) -> None:
     for samples in (changing_items(60, 1)[0], vectors(60, 1)[0]):
-        policy = JointTrainer(JointConfig(num_bits=8, interactions=interactions)).train(samples, 0)
+        policy = HashedTrainer(HashedConfig(num_bits=8, interactions=interactions)).train(samples, 0)
         again = load_policy(policy.to_artifact())
-        assert isinstance(again, JointPolicy)
+        assert isinstance(again, HashedPolicy)
         assert isinstance(again, SavedPolicy)
         for sample in samples[:10]:
             scores = policy.scores(sample.context, sample.actions)
@@ -62,7 +62,7 @@ def put(name: str, value: Any) -> Callable[[dict[str, Any], dict[str, Any]], obj
         put("joint", {"unknown": 1}),
     ],
 )
-def test_damaged_artifacts_are_corrupt(learned: JointPolicy, change: Callable[..., object]) -> None:
+def test_damaged_artifacts_are_corrupt(learned: HashedPolicy, change: Callable[..., object]) -> None:
     artifact = learned.to_artifact()
     config, tensors = dict(artifact.config), dict(artifact.tensors)
     change(config, tensors)
@@ -71,7 +71,7 @@ def test_damaged_artifacts_are_corrupt(learned: JointPolicy, change: Callable[..
 
 
 def test_masks_and_ties() -> None:
-    policy = untrained(JointConfig(num_bits=4))
+    policy = untrained(HashedConfig(num_bits=4))
     question = Question({"x": 1.0}, None, np.ones(3, dtype=np.float32))
     assert policy.probabilities(question, ["a", "b", "c"], [True, False, True]).tolist() == [0.5, 0.0, 0.5]
     with pytest.raises(ActionError):
@@ -80,7 +80,7 @@ def test_masks_and_ties() -> None:
         policy.probabilities(question, ["a", "a"])
 
 
-def test_changed_features_are_not_answered_from_memory(learned: JointPolicy) -> None:
+def test_changed_features_are_not_answered_from_memory(learned: HashedPolicy) -> None:
     sample = changing_items(1, 3)[0][0]
     assert isinstance(sample.context, Question)
     assert sample.context.action_features is not None
@@ -92,17 +92,17 @@ def test_changed_features_are_not_answered_from_memory(learned: JointPolicy) -> 
     assert np.array_equal(after[1:], before[1:])
 
 
-def test_plain_contexts_and_unknown_features_are_taken(learned: JointPolicy) -> None:
+def test_plain_contexts_and_unknown_features_are_taken(learned: HashedPolicy) -> None:
     assert np.isfinite(learned.scores({"never": 1e100, "seen": ["t"]}, ["a", "b"])).all()
     assert np.isfinite(learned.scores({"user": {"u0": 1e100}}, ["a"])).all()
     many = Question({}, [{"f0": np.float64(1.0)}])  # no JSON, but a number
     assert learned.scores(many, ["a"])[0] == learned.scores(Question({}, [{"f0": 1.0}]), ["a"])[0]
 
 
-def test_vectors_of_another_length_are_refused(learned: JointPolicy) -> None:
+def test_vectors_of_another_length_are_refused(learned: HashedPolicy) -> None:
     with pytest.raises(ContextError, match="without a vector"):
         learned.scores(Question({}, None, np.ones(3, dtype=np.float32)), ["a"])
-    policy = JointTrainer(JointConfig(num_bits=8)).train(vectors(20, 1)[0], 0)
+    policy = HashedTrainer(HashedConfig(num_bits=8)).train(vectors(20, 1)[0], 0)
     with pytest.raises(ContextError, match="64 numbers"):
         policy.scores(Question({}, None, np.ones(3, dtype=np.float32)), ["a"])
     assert policy.scores({}, ["a"]).shape == (1,)  # None is absent
@@ -113,4 +113,4 @@ def test_what_could_not_be_learned_from_is_refused_before_anything_was_learned(c
     """One such decision in the log would fail each update as long as it is among the newest."""
     features = [{f"f{number}": float(number) for number in range(30)}]
     with pytest.raises(ContextError):
-        untrained(JointConfig()).scores(Question(context, features), ["a"])
+        untrained(HashedConfig()).scores(Question(context, features), ["a"])

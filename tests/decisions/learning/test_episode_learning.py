@@ -27,7 +27,7 @@ from learnloop.decisions.learning.episode_learning import (
 )
 from learnloop.decisions.learning.episode_log import Situation, read_episodes
 from learnloop.decisions.learning.learner import Learner
-from learnloop.decisions.service.settings import DecisionSettings, LearningSettings, NetworkSettings, VersionedSettings
+from learnloop.decisions.service.settings import DecisionSettings, LearningSettings, NetworkConfig, VersionedSettings
 from learnloop.evaluation.policies import UniformPolicy
 from learnloop.registry import Registry
 from learnloop.registry.references import CHAMPION
@@ -35,7 +35,7 @@ from learnloop.store import Store
 
 ACTIONS = ("left", "right", "stay")
 SIZE = 3
-NETWORK = NetworkSettings(
+NETWORK = NetworkConfig(
     input_dim=SIZE, actions=ACTIONS, hidden=(16,), options={"learning_rate": 1e-2, "gamma": 0.9, "batch_size": 128}
 )
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -116,7 +116,7 @@ def reward_of(decision: Decision, value: float | None, **fields: Any) -> Reward:
 
 
 def settings(**learning: Any) -> VersionedSettings:
-    return VersionedSettings(1, DecisionSettings(network=NETWORK, learning=LearningSettings(**learning)))
+    return VersionedSettings(1, DecisionSettings(model=NETWORK, learning=LearningSettings(**learning)))
 
 
 def right_share(policy: Any) -> float:
@@ -298,7 +298,7 @@ def test_what_cannot_be_asked_is_refused() -> None:
     with pytest.raises(ActionError, match="jump"):
         policy.probabilities(Question({}, None, vector_of(1, 2, 3)), ["jump", "left"])
     with pytest.raises(UsageError, match="dropout"):
-        network_config(NetworkSettings(actions=ACTIONS, options={"dropout": 0.1}))
+        network_config(NetworkConfig(actions=ACTIONS, options={"dropout": 0.1}))
 
 
 def test_a_stored_policy_is_the_same(store: Store) -> None:

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from learnloop.algorithms import load_policy
-from learnloop.algorithms.bandits.exploration import ExplorationConfig
-from learnloop.algorithms.hashed.config import JointConfig
-from learnloop.algorithms.hashed.trainer import JointTrainer
+from learnloop.algorithms.bandits.config import ExplorationConfig
+from learnloop.algorithms.hashed.config import HashedConfig
+from learnloop.algorithms.hashed.trainer import HashedTrainer
 from learnloop.core.clock import now
 from learnloop.core.ids import new_id
 from learnloop.core.protocols import Policy, Sample
@@ -30,7 +30,7 @@ from tests.decisions.population import NAME, Population
 
 SETTINGS = DecisionSettings(
     exploration=ExplorationConfig(algorithm="epsilon_greedy", epsilon=0.4),
-    model=JointConfig(num_bits=8, num_passes=2),
+    model=HashedConfig(num_bits=8, num_passes=2),
     learning=LearningSettings(min_new_rewards=1_000),
 )
 
@@ -120,8 +120,8 @@ class Failing:
 
 
 def test_a_failure_is_told_in_the_record(places: Places) -> None:
-    network = {"actions": ["left", "right"]}
-    settings = msgspec.convert({"network": network, "learning": {"min_new_rewards": 100}}, DecisionSettings)
+    network = {"kind": "network", "actions": ["left", "right"]}
+    settings = msgspec.convert({"model": network, "learning": {"min_new_rewards": 100}}, DecisionSettings)
     users = places.users(settings)
     users.learner = Learner(places.store, places.registry, Failing())
     users.live(100)
@@ -133,8 +133,8 @@ def test_a_failure_is_told_in_the_record(places: Places) -> None:
 
 def test_a_policy_that_learns_the_opposite_has_regressed_and_is_not_served(places: Places) -> None:
     """The trainer is told the opposite of each reward."""
-    network = {"actions": ["left", "right"]}
-    settings = msgspec.convert({"network": network, "learning": {"min_new_rewards": 1_000}}, DecisionSettings)
+    network = {"kind": "network", "actions": ["left", "right"]}
+    settings = msgspec.convert({"model": network, "learning": {"min_new_rewards": 1_000}}, DecisionSettings)
     users = places.users(settings)
     users.live(1_000)
     users.learner = Learner(places.store, places.registry, Opposite(places.store))
@@ -152,7 +152,8 @@ class Opposite:
     def make(self, agent_id: str, policy: str, settings: DecisionSettings, log_sequence: int) -> Candidate:
         from learnloop.decisions.learning.bandit_candidates import BanditCandidates
 
-        made = BanditCandidates(self.store).make(agent_id, policy, settings, log_sequence)
+        one_step = msgspec.structs.replace(settings, model=HashedConfig())
+        made = BanditCandidates(self.store).make(agent_id, policy, one_step, log_sequence)
         inner = made.trainer
 
         class Turned:
@@ -169,7 +170,7 @@ def test_an_alias_that_was_moved_meanwhile_is_left_alone(places: Places, monkeyp
     users.live(1_000)
     updated(users.update())
     samples = [Sample(f"u{row}", {"segment": "s0"}, ["x", "y"], None, "xy"[row % 2], 0.5, row % 2) for row in range(40)]
-    artifact = JointTrainer(SETTINGS.model).train(samples, 0).to_artifact()
+    artifact = HashedTrainer(SETTINGS.model).train(samples, 0).to_artifact()
     other = places.registry.register(NAME, artifact, Proof(verdict=Verdict.LEARNED, reasons=[]), lineage={})
     users.switch()
     register = Registry.register
@@ -246,7 +247,7 @@ def test_recency_is_chosen_on_training_units_alone(places: Places) -> None:
     from learnloop.evaluation.splitting import is_held_out
 
     window = shared_questions(logged_samples(places.store, "bot", "p"))
-    trainer = JointTrainer(SETTINGS.model)
+    trainer = HashedTrainer(SETTINGS.model)
     assert choose_recency(window, trainer, 0.4) == 1.0
     turned = [s._replace(reward=1 - s.reward) if i >= 1_000 else s for i, s in enumerate(window)]
     chosen = choose_recency(turned, trainer, 0.4)
@@ -259,7 +260,7 @@ def test_integers_of_any_size_do_not_stop_the_learner() -> None:
     samples = [Sample(f"u{row}", {"id": 10**30}, ["x", "y"], None, "xy"[row % 2], 0.5, row % 2) for row in range(40)]
     shared = shared_questions(samples)
     assert shared[1].context is shared[0].context
-    assert JointTrainer(SETTINGS.model).train(shared, 0).num_updates == 40
+    assert HashedTrainer(SETTINGS.model).train(shared, 0).num_updates == 40
 
 
 def test_what_came_before_its_wait_was_over_is_not_learned_from(places: Places) -> None:

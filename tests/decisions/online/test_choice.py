@@ -1,4 +1,4 @@
-"""learnloop.decisions.online.choice: a choice is its action's name."""
+"""learnloop.decisions.choice: a choice is its action's name."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import learnloop as ll
-from learnloop.algorithms import BanditTrainer, build_config
+from learnloop.algorithms import BanditTrainer
 from learnloop.core.errors import UsageError
 from learnloop.core.protocols import Sample
 from learnloop.core.records import Decision, Episode, EpisodeStatus, Verdict
@@ -61,7 +61,7 @@ def register(workspace: Workspace, run: str, table: OutcomeTable, trained_on: li
         )
         workspace.store.write([episode, decision])
     samples = [Sample(f"s{i}", {}, ["a", "b"], None, "ab"[i % 2], 0.5, i % 2 * weight) for i in range(40 + int(weight))]
-    artifact = BanditTrainer(build_config("squarecb")).train(samples, 0).to_artifact()
+    artifact = BanditTrainer().train(samples, 0).to_artifact()
     assert workspace.store.blobs is not None
     held_out = {"kind": "outcomes", "blob": workspace.store.blobs.put(table.to_bytes())}
     proof = Proof(verdict=Verdict.LEARNED, reasons=[], metrics={"reward": weight})

@@ -19,8 +19,15 @@ import pytest
 import learnloop as ll
 from learnloop.core.errors import ActionError, ConflictError, ContextError, NotFoundError, RewardError, UsageError
 from learnloop.core.records import Decision, Episode, EpisodeStatus, PolicyVersion, Reward, Span, Verdict
+from learnloop.decisions.online.learner import OnlineLearner
 from learnloop.loop import Loop, Workspace, find_settings
 from learnloop.loop.rewards.rewarding import RewardProcess
+
+
+def learner(loop: Loop, name: str) -> OnlineLearner:
+    found = loop.snapshot(name).learner
+    assert found is not None
+    return found
 
 
 @pytest.fixture
@@ -42,7 +49,7 @@ def test_the_ten_lines_of_the_readme(loop: Loop) -> None:
     assert decision.episode_id == ep.episode_id == reward.episode_id
     assert (reward.name, reward.value, reward.weight) == ("saved", 0.61, 1.0)
     assert store.get(Episode, ep.episode_id).task_id == "pack:readme"
-    assert loop._points["codec"].bandit.num_updates == 1
+    assert learner(loop, "codec").bandit.num_updates == 1
 
 
 def test_decorators_record_what_an_agent_does(loop: Loop) -> None:
@@ -88,7 +95,7 @@ def test_late_rewards_by_id_from_another_loop(loop: Loop, tmp_path: Path) -> Non
     with ll.Loop("packer", home=tmp_path / "home") as other:
         other.reward(choice.decision_id, solved=1.0)
         other.reward(ep.episode_id, solved=0.5)
-        assert other._points["p"].bandit.num_updates == 2
+        assert learner(other, "p").bandit.num_updates == 2
     with pytest.raises(NotFoundError, match="'nothing'"):
         loop.reward("nothing", solved=1.0)
 
@@ -98,7 +105,7 @@ def test_reward_by_choice(loop: Loop) -> None:
         first, second = loop.choose("p", ["a", "b"]), loop.choose("p", ["a", "b"])
         loop.reward(first, quality=0.25, speed=0.5, weights={"speed": 0.5})
         ep.reward(quality=0.125)
-    learned = loop._points["p"].bandit.to_artifact().config["warm_up"]
+    learned = learner(loop, "p").bandit.to_artifact().config["warm_up"]
     assert [each["reward"] for each in learned] == [0.5, 0.125]
     assert second.decision_id != first.decision_id
 
@@ -176,7 +183,7 @@ def test_rewards_reach_policies_that_this_loop_has_not_opened(loop: Loop, tmp_pa
     loop.flush()
     with ll.Loop("packer", home=tmp_path / "home") as other:
         other.reward(ep.episode_id, solved=1.0)
-        assert {name: point.bandit.num_updates for name, point in other._points.items()} == {"p": 1, "q": 1}
+        assert {name: learner(other, name).num_updates for name in ("p", "q")} == {"p": 1, "q": 1}
 
 
 def test_a_closed_loop_does_not_disturb_the_agent(loop: Loop) -> None:
@@ -215,9 +222,9 @@ def test_a_loop_that_only_chooses_learns_from_the_rewards_of_another(
         for _ in range(20):
             loop.reward(loop.choose("p", ["a", "b"], {"x": 1.0}), v=1.0)
         deadline = time.monotonic() + 20
-        while other._points["p"].bandit.num_updates < 20 and time.monotonic() < deadline:
+        while learner(other, "p").bandit.num_updates < 20 and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert other._points["p"].bandit.num_updates == 20
+        assert learner(other, "p").bandit.num_updates == 20
 
 
 def test_forked_children_draw_differently_and_close_without_harm(tmp_path: Path) -> None:
@@ -266,7 +273,7 @@ def test_prove_learns_with_the_declared_features(loop: Loop) -> None:
 
 
 def test_features_cannot_be_declared_of_an_unknown_kind(loop: Loop) -> None:
-    with pytest.raises(UsageError, match="cannot be declared"):
+    with pytest.raises(UsageError, match="colour"):
         loop.policy("p", features={"x": "colour"})  # type: ignore[dict-item]
 
 
@@ -299,7 +306,7 @@ def test_wrong_choices_are_refused_and_recorded_nowhere(loop: Loop) -> None:
 def test_declared_policy(loop: Loop) -> None:
     loop.policy("p", algorithm="linucb", features={"x": "number", "word": "text"}, epsilon=0.1)
     loop.choose("p", ["a", "b"], {"x": 1, "word": "one"})
-    assert loop._points["p"].bandit.tag == "linucb"
+    assert learner(loop, "p").bandit.tag == "linucb"
     with pytest.raises(ConflictError, match="in use already"):
         loop.policy("p")
     with pytest.raises(UsageError, match=r"'nothing'.*'squarecb', 'linucb', 'thompson'"):
@@ -358,7 +365,7 @@ def test_closing_keeps_what_was_learned_and_later_records_are_counted(tmp_path: 
     assert loop.counters().num_dropped >= 2
     with ll.Loop("packer", home=tmp_path) as again:
         again.choose("p", ["a", "b"], {"x": 1.0})
-        assert again._points["p"].bandit.num_updates == 12
+        assert learner(again, "p").bandit.num_updates == 12
 
 
 def test_a_program_that_ends_without_closing_loses_nothing(tmp_path: Path) -> None:

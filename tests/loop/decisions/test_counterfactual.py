@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from learnloop.algorithms import BanditTrainer, build_config
+from learnloop.algorithms import BanditTrainer
 from learnloop.core.errors import NotFoundError, RewardError, UsageError
 from learnloop.core.protocols import Sample
 from learnloop.core.records import Agent, Decision, DecisionMode, Reward, Verdict
@@ -72,7 +72,7 @@ def register(workspace: Workspace) -> None:
         samples.append(
             Sample(f"s{row}", {"x": x}, ACTIONS, None, action, 1 / 3, float(action == ("b" if x > 0 else "c")))
         )
-    artifact = BanditTrainer(build_config("squarecb")).train(samples, 0).to_artifact()
+    artifact = BanditTrainer().train(samples, 0).to_artifact()
     proof = Proof(verdict=Verdict.LEARNED, reasons=[])
     version = workspace.registry.register("bot.p", artifact, proof, lineage={})
     workspace.registry.set_alias("bot.p", "champion", version, actor="test", reason="test")

@@ -1,63 +1,50 @@
-"""From predicted rewards to a distribution that explores."""
+"""From predicted rewards to a distribution that explores: the same ways for every model that predicts."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Mapping
 
-import msgspec
 import numpy as np
 
-from learnloop.algorithms.bandits.config import check_range
+from learnloop.algorithms.bandits.config import NEEDS_WIDTHS, ExplorationConfig
+from learnloop.algorithms.bandits.linucb import linucb_probabilities
+from learnloop.algorithms.bandits.squarecb import squarecb_probabilities
+from learnloop.algorithms.bandits.thompson import thompson_probabilities
 from learnloop.core.arrays import F64, Bools
+from learnloop.core.errors import UsageError
+
+_Explore = Callable[[F64, F64, Bools, int, ExplorationConfig, np.random.Generator], F64]
 
 
-class ExplorationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a policy tries actions that it does not prefer."""
-
-    algorithm: Literal["squarecb", "epsilon_greedy", "softmax"] = "squarecb"
-    epsilon: float = 0.05
-    """The share of decisions that is drawn uniformly from the allowed actions, whichever the algorithm."""
-    gamma_scale: float = 0.15
-    """Of squarecb: gamma is ``gamma_scale`` x t ^ ``gamma_exponent`` after t learned samples."""
-    gamma_exponent: float = 0.85
-    temperature: float = 0.25
-    """Of softmax, in standard deviations of the reward."""
-
-    def __post_init__(self) -> None:
-        """Refuses values without a meaning."""
-        check_range("epsilon", self.epsilon, 0, 1)
-        check_range("gamma_scale", self.gamma_scale, 1e-6, 1e9)
-        check_range("gamma_exponent", self.gamma_exponent, 0, 1)
-        check_range("temperature", self.temperature, 1e-6, 1e6)
-
-
-def explore(scores: F64, allowed: Bools, num_updates: int, config: ExplorationConfig) -> F64:
+def explore(
+    scores: F64,
+    allowed: Bools,
+    num_updates: int,
+    config: ExplorationConfig,
+    rng: np.random.Generator,
+    widths: F64 | None = None,
+) -> F64:
     """Returns the probability of each action, shape ``(num_actions,)``; 0 where not ``allowed``.
 
-    squarecb: 1 / (K + gamma (y_b - y_a)) for the K allowed actions other than the best b, which gets the rest (Foster
-    and Rakhlin 2020, algorithm 1). softmax: proportional to exp(score / temperature) (Boltzmann exploration, Sutton &
-    Barto 2018, section 2.8). epsilon_greedy: the best, ties shared. Then all allowed actions share ``epsilon``.
+    What the algorithm of ``config`` says of the ``scores``, with a share of ``epsilon`` drawn uniformly from the
+    allowed actions instead, so that every propensity is positive.
 
     Args:
         scores: predicted rewards in standard deviations, shape ``(num_actions,)``.
         allowed: which actions may be chosen, shape ``(num_actions,)``; at least one.
-        num_updates: the samples learned from.
+        num_updates: the rewards learned from.
         config: how.
+        rng: for the posterior draws of thompson; the others use none.
+        widths: the predictions' variances x^T A^-1 x, shape ``(num_actions,)``; linucb and thompson need them.
+
+    Raises:
+        UsageError: the algorithm needs widths and there are none.
     """
-    shown = np.where(allowed, scores, -np.inf)
-    best = int(shown.argmax())
-    highest = shown[best]
-    if config.algorithm == "squarecb":
-        gamma = config.gamma_scale * max(1, num_updates) ** config.gamma_exponent
-        chosen = 1.0 / (np.count_nonzero(allowed) + gamma * (highest - shown))
-        chosen[best] = 0.0
-        chosen[best] = 1.0 - chosen.sum()
-    elif config.algorithm == "softmax":
-        chosen = np.exp((shown - highest) / config.temperature)
-        chosen /= chosen.sum()
-    else:
-        chosen = (shown == highest).astype(np.float64)
-        chosen /= chosen.sum()
+    if widths is None:
+        if config.algorithm in NEEDS_WIDTHS:
+            raise UsageError(f"{config.algorithm} explores by how sure a prediction is, which this model does not know")
+        widths = scores  # not looked at
+    chosen = _EXPLORE[config.algorithm](scores, widths, allowed, num_updates, config, rng)
     return explore_distribution(chosen, allowed, config.epsilon)
 
 
@@ -67,3 +54,45 @@ def explore_distribution(probabilities: F64, allowed: Bools, epsilon: float) -> 
         return probabilities
     mixed: F64 = (1.0 - epsilon) * probabilities + (epsilon / np.count_nonzero(allowed)) * allowed
     return mixed
+
+
+def epsilon_greedy_probabilities(
+    means: F64,
+    widths: F64,
+    allowed: Bools,
+    num_updates: int,
+    config: ExplorationConfig,
+    rng: np.random.Generator,
+) -> F64:
+    """Returns 1 shared by the best allowed actions, shape ``(num_actions,)``; ``explore`` adds the epsilon."""
+    shown = np.where(allowed, means, -np.inf)
+    top = shown == shown.max()
+    probabilities: F64 = top / np.count_nonzero(top)
+    return probabilities
+
+
+def softmax_probabilities(
+    means: F64,
+    widths: F64,
+    allowed: Bools,
+    num_updates: int,
+    config: ExplorationConfig,
+    rng: np.random.Generator,
+) -> F64:
+    """Returns probabilities in proportion to exp(mean / temperature), shape ``(num_actions,)``; 0 where not allowed.
+
+    Source: Sutton and Barto 2018, Reinforcement Learning, section 2.8 (Boltzmann exploration).
+    """
+    shown = np.where(allowed, means, -np.inf)
+    weights = np.exp((shown - shown.max()) / config.temperature)
+    probabilities: F64 = weights / weights.sum()
+    return probabilities
+
+
+_EXPLORE: Mapping[str, _Explore] = {
+    "squarecb": squarecb_probabilities,
+    "linucb": linucb_probabilities,
+    "thompson": thompson_probabilities,
+    "epsilon_greedy": epsilon_greedy_probabilities,
+    "softmax": softmax_probabilities,
+}

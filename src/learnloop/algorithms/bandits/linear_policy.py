@@ -10,13 +10,14 @@ import numpy as np
 
 from learnloop.algorithms.bandits.actions import allowed_actions, check_actions
 from learnloop.algorithms.hashed.policy import TAG as JOINT
-from learnloop.algorithms.hashed.policy import JointPolicy
+from learnloop.algorithms.hashed.policy import HashedPolicy
 from learnloop.algorithms.policies.named_actions import TAG as NAMED_ACTIONS
 from learnloop.algorithms.policies.named_actions import NamedActionsPolicy
 from learnloop.core.arrays import F64
 from learnloop.core.errors import CorruptError, one_of
 from learnloop.core.protocols import Context, Policy, PolicyArtifact
 from learnloop.nn.encoders.context_encoder import ContextEncoder
+from learnloop.nn.encoders.context_schema import flat_context
 
 TAG = "linear"
 
@@ -25,6 +26,7 @@ class _Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     learned_by: str
     actions: list[str]
     encoder: dict[str, Any] | None
+    strict: bool = True
 
 
 class LinearPolicy:
@@ -37,11 +39,22 @@ class LinearPolicy:
         learned_by: the tag of the algorithm that made it.
         actions: the actions that it has learned.
         encoder: from a context to a vector; None: nothing was learned.
+        strict: whether a context that does not fit the encoder is refused; else what is not known of it is left out, as
+            for logs that several programs write.
     """
 
-    def __init__(self, encoder: ContextEncoder | None, actions: Sequence[str], weights: F64, learned_by: str) -> None:
+    def __init__(
+        self,
+        encoder: ContextEncoder | None,
+        actions: Sequence[str],
+        weights: F64,
+        learned_by: str,
+        *,
+        strict: bool = True,
+    ) -> None:
         """Keeps a copy of ``weights``, shape ``(len(actions), encoder.dimension)``."""
         self.encoder = encoder
+        self.strict = strict
         self.actions = list(actions)
         self.learned_by = learned_by
         self._weights = np.vstack([np.zeros((1, weights.shape[1])), weights])  # row 0: any other action
@@ -54,19 +67,20 @@ class LinearPolicy:
         The unit is the standard deviation of the first rewards that were learned; 0 is their mean.
 
         Raises:
-            ContextError: ``context`` does not fit the encoder.
+            ContextError: the policy is strict and ``context`` does not fit the encoder.
         """
         if self.encoder is None:
             return np.zeros(len(actions))
         rows = [self._rows.get(action, 0) for action in actions]
-        predictions: F64 = (self._weights @ self.encoder.encode(context))[rows]
+        encode = self.encoder.encode if self.strict else self.encoder.encode_known
+        predictions: F64 = (self._weights @ encode(flat_context(context)))[rows]
         return predictions
 
     def probabilities(self, context: Context, actions: Sequence[str], mask: Sequence[bool] | None = None) -> F64:
         """Returns the probability of each action, shape ``(len(actions),)``; 0 where ``mask`` is False.
 
         Raises:
-            ContextError: ``context`` does not fit the encoder.
+            ContextError: as ``predict``.
             ActionError: ``actions`` or ``mask`` cannot be chosen from.
         """
         check_actions(actions)
@@ -82,6 +96,7 @@ class LinearPolicy:
             learned_by=self.learned_by,
             actions=self.actions,
             encoder=None if self.encoder is None else self.encoder.to_config(),
+            strict=self.strict,
         )
         return PolicyArtifact(TAG, msgspec.to_builtins(config), {"weights": self._weights[1:].copy()})
 
@@ -104,12 +119,12 @@ class LinearPolicy:
             raise CorruptError(f"the weights of a stored {TAG} policy are {found}, not ('float64', {wanted})")
         if not np.isfinite(weights).all():
             raise CorruptError(f"the weights of a stored {TAG} policy are not all finite")
-        return cls(encoder, config.actions, weights, config.learned_by)
+        return cls(encoder, config.actions, weights, config.learned_by, strict=config.strict)
 
 
-_POLICIES: Mapping[str, type[LinearPolicy] | type[JointPolicy] | type[NamedActionsPolicy]] = {
+_POLICIES: Mapping[str, type[LinearPolicy] | type[HashedPolicy] | type[NamedActionsPolicy]] = {
     TAG: LinearPolicy,
-    JOINT: JointPolicy,
+    JOINT: HashedPolicy,
     NAMED_ACTIONS: NamedActionsPolicy,
 }
 

@@ -1,4 +1,4 @@
-"""The config of the linear model over features of contexts and actions."""
+"""The config of the linear model over hashed features of contexts and actions."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import msgspec
 from learnloop.algorithms.bandits.config import check_range
 
 
-class JointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a joint model sees contexts and actions, and how it learns."""
+class HashedConfig(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="hashed"
+):
+    """How a linear model over hashed features sees contexts and actions, and how it learns."""
 
     num_bits: int = 16
     """Features are hashed to 2^num_bits weights."""

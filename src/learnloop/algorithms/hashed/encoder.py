@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from learnloop.algorithms.hashed.config import JointConfig
+from learnloop.algorithms.hashed.config import HashedConfig
 from learnloop.algorithms.hashed.features import (
     ACTION,
     CONSTANT,
@@ -81,13 +81,13 @@ class _Side:
         return ids[rows, :width], values[rows, :width]
 
 
-class JointEncoder:
+class HashedEncoder:
     """Reads samples; what it has read it knows by the identity of context, actions and action.
 
     Contexts must not be changed as long as it is used.
     """
 
-    def __init__(self, config: JointConfig) -> None:
+    def __init__(self, config: HashedConfig) -> None:
         self._config = config
         self._ignored = frozenset(config.ignored)
         self._clear()

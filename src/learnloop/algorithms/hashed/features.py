@@ -217,7 +217,7 @@ def vector_of(context: Mapping[str, Any]) -> F32 | None:
     return vector
 
 
-def joint_indices(context: U64, action: U64, num_bits: int) -> Indices:
+def pair_indices(context: U64, action: U64, num_bits: int) -> Indices:
     """Returns which weight each pair of features has; ``context`` and ``action`` are broadcast against each other.
 
     Multiplicative hashing: the upper bits of a product with an odd constant.

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from learnloop.algorithms.hashed.config import JointConfig
-from learnloop.algorithms.hashed.features import CONSTANT, joint_indices
+from learnloop.algorithms.hashed.config import HashedConfig
+from learnloop.algorithms.hashed.features import CONSTANT, pair_indices
 from learnloop.core.arrays import F64, U64, Indices
 from learnloop.core.errors import DivergedError
 
@@ -48,7 +48,7 @@ class Weights(NamedTuple):
 class _Pairs:
     """The pairs of features of each sample; weights that no sample uses are left out of the arithmetic."""
 
-    def __init__(self, encoded: Encoded, config: JointConfig) -> None:
+    def __init__(self, encoded: Encoded, config: HashedConfig) -> None:
         self._encoded = encoded
         self._config = config
         width, other = encoded.context_values.shape[1], encoded.action_values.shape[1]
@@ -80,7 +80,7 @@ class _Pairs:
         sizes, others = encoded.context_values[rows], encoded.action_values[rows]
         if not self._config.interactions:
             constant = np.full(1, CONSTANT, dtype=np.uint64)
-            indices = [joint_indices(contexts[:, 1:], constant, bits), joint_indices(constant, actions, bits)]
+            indices = [pair_indices(contexts[:, 1:], constant, bits), pair_indices(constant, actions, bits)]
             return np.hstack(indices), np.hstack([sizes[:, 1:], others])
         if self.width * len(self._encoded.blocks) > _MAX_EXPANDED:  # a long sample makes its own minibatch long alone
             width, other = (int(np.flatnonzero((each != 0).any(axis=0))[-1]) + 1 for each in (sizes, others))
@@ -91,14 +91,14 @@ class _Pairs:
                 others[:, :other],
             )
         shape = (len(rows), sizes.shape[1] * others.shape[1])
-        pairs = joint_indices(contexts[:, :, None], actions[:, None, :], bits)
+        pairs = pair_indices(contexts[:, :, None], actions[:, None, :], bits)
         return pairs.reshape(shape), (sizes[:, :, None] * others[:, None, :]).reshape(shape)
 
 
 class _Learner:
     """The weights while they are learned, and the squares of their gradients."""
 
-    def __init__(self, encoded: Encoded, config: JointConfig) -> None:
+    def __init__(self, encoded: Encoded, config: HashedConfig) -> None:
         self._pairs = _Pairs(encoded, config)
         self.width = self._pairs.width
         self._vectors = encoded.vectors
@@ -171,7 +171,9 @@ class _Learner:
         return list(zip(firsts.tolist(), np.split(order, starts[1:]), strict=True))
 
 
-def learn_weights(encoded: Encoded, targets: F64, sizes: F64, config: JointConfig, rng: np.random.Generator) -> Weights:
+def learn_weights(
+    encoded: Encoded, targets: F64, sizes: F64, config: HashedConfig, rng: np.random.Generator
+) -> Weights:
     """Returns the weights that predict ``targets`` best, in ``config.num_passes`` shuffled passes.
 
     They are the mean of those after each step of the second half of the passes.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.algorithms.bandits.actions import allowed_actions, check_actions
-from learnloop.algorithms.hashed.config import JointConfig
+from learnloop.algorithms.hashed.config import HashedConfig
 from learnloop.algorithms.hashed.features import (
     ACTION,
     CONSTANT,
@@ -24,7 +24,7 @@ from learnloop.algorithms.hashed.features import (
     feature_hash,
     features_of_action,
     flatten,
-    joint_indices,
+    pair_indices,
     vector_of,
 )
 from learnloop.core.arrays import F32, F64, U64, Indices
@@ -38,10 +38,10 @@ _MAX_CACHED = 2**17  # features of actions that are remembered encoded
 _TENSORS = frozenset({"weights", "number_means", "number_scales", "vector_weights", "vector_means", "vector_scales"})
 
 
-class JointState(NamedTuple):
+class HashedState(NamedTuple):
     """What a joint policy consists of."""
 
-    config: JointConfig
+    config: HashedConfig
     num_updates: int
     reward_offset: float
     reward_scale: float
@@ -60,7 +60,7 @@ class JointState(NamedTuple):
 
 
 class _Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    joint: JointConfig
+    joint: HashedConfig
     num_updates: int
     reward_offset: float
     reward_scale: float
@@ -83,7 +83,7 @@ class _Actions(NamedTuple):
     """What each action is predicted to earn whatever the context, shape ``(num_actions,)``."""
 
 
-class JointPolicy:
+class HashedPolicy:
     """Chooses the action with the highest predicted reward; ties share the probability evenly.
 
     The prediction is linear in the features of the action, in those of the context, in each pair of the two, and in
@@ -96,7 +96,7 @@ class JointPolicy:
         reward_scale: what a score of 1 adds to it, the standard deviation of the training rewards.
     """
 
-    def __init__(self, state: JointState) -> None:
+    def __init__(self, state: HashedState) -> None:
         """Keeps the arrays of ``state``, which nobody may change any more."""
         self._state = state
         self.config = state.config
@@ -158,10 +158,10 @@ class JointPolicy:
         contexts, sizes = np.array(hashes, dtype=np.uint64), np.array(values)
         bits, weights = self.config.num_bits, self._state.weights
         if self.config.interactions:
-            pairs = weights[joint_indices(contexts[:, None], encoded.hashes, bits)]
+            pairs = weights[pair_indices(contexts[:, None], encoded.hashes, bits)]
             scores += np.add.reduceat((sizes @ pairs) * encoded.values, encoded.starts)
         else:
-            scores += sizes @ weights[joint_indices(contexts, encoded.hashes[:1], bits)]
+            scores += sizes @ weights[pair_indices(contexts, encoded.hashes[:1], bits)]
 
     def _add_vector(self, scores: F64, vector: F32, blocks: list[int]) -> None:
         size = self._state.vector_means.size
@@ -209,7 +209,7 @@ class JointPolicy:
             self._encoded(features, hashes, values)
         known, sizes = np.array(hashes, dtype=np.uint64), np.array(values)
         constant = np.full(1, CONSTANT, dtype=np.uint64)
-        alone = self._state.weights[joint_indices(constant, known, self.config.num_bits)] * sizes
+        alone = self._state.weights[pair_indices(constant, known, self.config.num_bits)] * sizes
         firsts = np.array(starts, dtype=np.intp)
         return _Actions(known, sizes, firsts, blocks, longest, np.add.reduceat(alone, firsts))
 
@@ -242,7 +242,7 @@ class JointPolicy:
         return PolicyArtifact(TAG, msgspec.to_builtins(config), tensors)
 
     @classmethod
-    def from_artifact(cls, artifact: PolicyArtifact) -> JointPolicy:
+    def from_artifact(cls, artifact: PolicyArtifact) -> HashedPolicy:
         """Returns the policy that ``to_artifact`` described.
 
         Raises:
@@ -273,7 +273,7 @@ class JointPolicy:
             raise CorruptError(f"a stored {TAG} policy reads vectors of {vector} numbers; allowed are {MAX_VECTOR}")
         arrays = {name: np.array(tensors[name]) for name in wanted}
         return cls(
-            JointState(
+            HashedState(
                 config=config.joint,
                 num_updates=config.num_updates,
                 reward_offset=config.reward_offset,
@@ -289,11 +289,11 @@ def block_start(name_hash: int, num_bits: int) -> int:
     return name_hash >> (64 - num_bits)
 
 
-def untrained(config: JointConfig) -> JointPolicy:
+def untrained(config: HashedConfig) -> HashedPolicy:
     """Returns the policy that predicts the same for each action."""
     nothing = np.zeros(0)
-    return JointPolicy(
-        JointState(
+    return HashedPolicy(
+        HashedState(
             config=config,
             num_updates=0,
             reward_offset=0.0,

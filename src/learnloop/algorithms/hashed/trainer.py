@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from learnloop.algorithms.hashed.config import JointConfig
-from learnloop.algorithms.hashed.encoder import JointEncoder
+from learnloop.algorithms.hashed.config import HashedConfig
+from learnloop.algorithms.hashed.encoder import HashedEncoder
 from learnloop.algorithms.hashed.model import learn_weights
-from learnloop.algorithms.hashed.policy import JointPolicy, JointState, untrained
+from learnloop.algorithms.hashed.policy import HashedPolicy, HashedState, untrained
 from learnloop.core.arrays import F64
 from learnloop.core.errors import DivergedError, RewardError, UsageError
 from learnloop.core.protocols import Sample
@@ -19,7 +19,7 @@ MAX_WEIGHT = 20.0
 """1 / propensity counts at most this much."""
 
 
-class JointTrainer:
+class HashedTrainer:
     """Core's ``Trainer``: the same samples, in the same order, and the same seed give the same policy.
 
     It remembers the samples' contexts by identity, so that training on them again, with other rewards say, is fast:
@@ -31,13 +31,13 @@ class JointTrainer:
             ``train/effective_sample_size`` and ``train/num_clipped`` (samples of a propensity below 1 / 20).
     """
 
-    def __init__(self, config: JointConfig | None = None) -> None:
+    def __init__(self, config: HashedConfig | None = None) -> None:
         """Keeps ``config``; None: the defaults."""
-        self.config = config or JointConfig()
+        self.config = config or HashedConfig()
         self.diagnostics: dict[str, float] = {}
-        self._encoder = JointEncoder(self.config)
+        self._encoder = HashedEncoder(self.config)
 
-    def train(self, samples: Sequence[Sample], seed: int) -> JointPolicy:
+    def train(self, samples: Sequence[Sample], seed: int) -> HashedPolicy:
         """Returns the policy learned from ``samples``, of which the last is the newest.
 
         A sample weighs 1 / propensity, at most 20 (1 where it is not known), and half as much each ``half_life``
@@ -70,8 +70,8 @@ class JointTrainer:
             "train/effective_sample_size": float(np.sum(sizes) ** 2 / np.sum(sizes**2)),
             "train/num_clipped": float(np.sum(inverse > MAX_WEIGHT)),
         }
-        return JointPolicy(
-            JointState(
+        return HashedPolicy(
+            HashedState(
                 config=self.config,
                 num_updates=len(samples),
                 reward_offset=offset,

@@ -8,12 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from learnloop.algorithms.hashed.trainer import JointTrainer
 from learnloop.core.arrays import F64
 from learnloop.core.errors import UsageError
 from learnloop.core.protocols import Context, Policy, Sample
 from learnloop.core.records import DecisionMode, Record
-from learnloop.decisions.learning.bandit_candidates import RememberingTrainer, shared_questions
+from learnloop.decisions.learning.bandit_candidates import RememberingTrainer, shared_questions, trainer_of
 from learnloop.decisions.learning.candidates import Candidate
 from learnloop.decisions.log import LogFilter, Logged, newest_decisions
 from learnloop.decisions.service.settings import DecisionSettings
@@ -122,7 +121,7 @@ class ApprenticeCandidates:
             (parts.held_out if is_held_out(each.unit, learning.held_out_share) else parts.train).append(each)
         counts = Counter(each.decision.baseline_action or "" for each in parts.train)
         return Candidate(
-            trainer=RememberingTrainer(JointTrainer(settings.model)),
+            trainer=RememberingTrainer(trainer_of(settings)),
             train=shared_questions(imitation_samples(parts.train)),
             held_out=MatchedDecisions(parts.held_out),
             num_held_out=len(parts.held_out),

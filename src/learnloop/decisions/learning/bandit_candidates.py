@@ -9,9 +9,11 @@ from datetime import timedelta
 import msgspec
 import numpy as np
 
-from learnloop.algorithms.hashed.trainer import JointTrainer
+from learnloop.algorithms import BanditTrainer, HashedConfig, OnlineConfig
+from learnloop.algorithms.hashed.trainer import HashedTrainer
 from learnloop.core.arrays import F64
 from learnloop.core.clock import now
+from learnloop.core.errors import UsageError
 from learnloop.core.protocols import Context, PolicyArtifact, Question, Sample, SavedPolicy, Trainer
 from learnloop.decisions.learning.candidates import Candidate
 from learnloop.decisions.log import LogFilter, newest_decisions
@@ -53,7 +55,7 @@ class BanditCandidates:
         found = newest_decisions(self._store, agent_id, policy, learning.window, chosen)
         logged = [each.sample(each.reward) for each in found if each.reward is not None]
         window = shared_questions(of_one_length(logged))
-        trainer = RememberingTrainer(JointTrainer(settings.model))
+        trainer = RememberingTrainer(trainer_of(settings))
         share = choose_recency(window, trainer, learning.held_out_share)
         recent = newest_share(window, share)
         split = split_by_unit(recent, learning.held_out_share)
@@ -84,14 +86,30 @@ class BanditCandidates:
         )
 
 
+def trainer_of(settings: DecisionSettings) -> HashedTrainer | BanditTrainer:
+    """Returns what makes a one-step policy of logged decisions, as the settings' model says.
+
+    Raises:
+        UsageError: the model learns over episodes.
+    """
+    if isinstance(settings.model, HashedConfig):
+        return HashedTrainer(settings.model)
+    if isinstance(settings.model, OnlineConfig):
+        return BanditTrainer(settings.model, strict=False)
+    raise UsageError("the model is a network, which learns over episodes; EpisodeCandidates makes its candidates")
+
+
 class RememberedPolicy:
     """A policy that answers the same question, the same objects, once: many decisions are made in equal contexts.
 
     Only for as long as those who ask keep their questions, which are known by their identity.
+
+    Attributes:
+        policy: the one that answers.
     """
 
     def __init__(self, policy: SavedPolicy) -> None:
-        self._policy = policy
+        self.policy = policy
         self._answers: dict[tuple[int, int, int], F64] = {}
 
     def probabilities(self, context: Context, actions: Sequence[str], mask: Sequence[bool] | None = None) -> F64:
@@ -99,24 +117,24 @@ class RememberedPolicy:
         key = (id(context), id(actions), id(mask))
         found = self._answers.get(key)
         if found is None:
-            found = self._answers[key] = self._policy.probabilities(context, actions, mask)
+            found = self._answers[key] = self.policy.probabilities(context, actions, mask)
         return found
 
     def to_artifact(self) -> PolicyArtifact:
         """Returns the policy's."""
-        return self._policy.to_artifact()
+        return self.policy.to_artifact()
 
 
 class RememberingTrainer:
     """A trainer of policies that remember what they answered."""
 
-    def __init__(self, trainer: JointTrainer) -> None:
+    def __init__(self, trainer: HashedTrainer | BanditTrainer) -> None:
         self._trainer = trainer
 
     @property
     def diagnostics(self) -> dict[str, float]:
-        """Those of the last training."""
-        return self._trainer.diagnostics
+        """Those of the last training, as far as the trainer tells some."""
+        return self._trainer.diagnostics if isinstance(self._trainer, HashedTrainer) else {}
 
     def train(self, samples: Sequence[Sample], seed: int) -> RememberedPolicy:
         """Returns the policy that the trainer makes."""

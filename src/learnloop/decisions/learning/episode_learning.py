@@ -24,7 +24,7 @@ from learnloop.core.protocols import Policy, Sample
 from learnloop.core.records import Decision
 from learnloop.decisions.learning.candidates import Candidate
 from learnloop.decisions.learning.episode_log import Situation, read_episodes
-from learnloop.decisions.service.settings import DecisionSettings, NetworkSettings
+from learnloop.decisions.service.settings import DecisionSettings, NetworkConfig
 from learnloop.evaluation.held_out import Overlap
 from learnloop.evaluation.policies import logged_probabilities
 from learnloop.evaluation.splitting import split_by_unit
@@ -132,7 +132,7 @@ class EpisodeTrainer:
         diagnostics: figures of the last training.
     """
 
-    def __init__(self, network: NetworkSettings, start: Mapping[str, NDArray[Any]] | None = None) -> None:
+    def __init__(self, network: NetworkConfig, start: Mapping[str, NDArray[Any]] | None = None) -> None:
         self.config = network_config(network)
         self.diagnostics: dict[str, float] = {}
         self._network = network
@@ -287,7 +287,7 @@ class EpisodeCandidates:
             UsageError: the settings have no network.
         """
         if settings.network is None:
-            raise UsageError(f"{agent_id}.{policy} learns without a network; set settings.network")
+            raise UsageError(f"{agent_id}.{policy} learns without a network; set model.kind to network")
         learning = settings.learning
         fits = partial(fits_network, settings.network)
         log = read_episodes(self._store, agent_id, policy, learning.window, log_sequence, fits)
@@ -315,7 +315,7 @@ class EpisodeCandidates:
             notes=notes,
         )
 
-    def _start(self, agent_id: str, policy: str, network: NetworkSettings) -> dict[str, NDArray[Any]] | None:
+    def _start(self, agent_id: str, policy: str, network: NetworkConfig) -> dict[str, NDArray[Any]] | None:
         """Returns what the training of the champion left; None where there is none of this network."""
         champion = self._registry.aliases(f"{agent_id}.{policy}").get(CHAMPION)
         if champion is None or champion.algorithm != NAMED_ACTIONS:
@@ -329,7 +329,7 @@ class EpisodeCandidates:
         return found.training
 
 
-def fits_network(network: NetworkSettings, decision: Decision) -> bool:
+def fits_network(network: NetworkConfig, decision: Decision) -> bool:
     """Returns whether a network can learn from a decision: any client may send others until the first is served."""
     if decision.vector is None or len(decision.vector) != 4 * network.input_dim:
         return False
@@ -361,7 +361,7 @@ def step_means(samples: Sequence[Sample]) -> list[float]:
     return means
 
 
-def network_config(network: NetworkSettings) -> PPOConfig:
+def network_config(network: NetworkConfig) -> PPOConfig:
     """Returns PPO's hyper-parameters for a policy of the decision service: seed 1's, without dropout.
 
     What is served is the policy without dropout, and what is learned from is what was served.
@@ -373,7 +373,7 @@ def network_config(network: NetworkSettings) -> PPOConfig:
     chosen = {**PRESETS["ppo", "prompt-mutation"].options, "net_arch": network.hidden, "dropout": 0.0}
     config = configure("ppo", {**chosen, **given})
     if not isinstance(config, PPOConfig):
-        raise UsageError("network.options are those of PPO")
+        raise UsageError("model.options are those of PPO")
     if config.dropout or config.normalize_observations or config.normalize_rewards:
-        raise UsageError("network.options: dropout and normalisation are not for logged decisions; leave them out")
+        raise UsageError("model.options: dropout and normalisation are not for logged decisions; leave them out")
     return config

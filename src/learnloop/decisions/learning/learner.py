@@ -103,13 +103,13 @@ class Learner:
     def update(self, agent_id: str, policy: str, settings: VersionedSettings) -> LearningUpdate | None:
         """Tries to make a better version of a policy; returns the record, durable, or None: there is too little new.
 
-        A policy in frozen mode is never updated.
+        A policy in frozen mode is never updated; neither is one that learns online, but in apprentice mode.
 
         Raises:
             StoreError, UnreachableError: the store refuses; nothing was recorded, and the next call tries again.
         """
         chosen = settings.settings
-        if chosen.mode is DecisionMode.FROZEN:
+        if chosen.mode is DecisionMode.FROZEN or not learns_in_updates(chosen):
             return None
         if self.progress(agent_id, policy, chosen).num_new < chosen.learning.min_new_rewards:
             return None
@@ -199,6 +199,11 @@ class Learner:
         return self._registry.register_proven(
             name, verification.policy, verification, lineage=lineage, alias=alias, parent_id=parent_id
         )
+
+
+def learns_in_updates(settings: DecisionSettings) -> bool:
+    """Returns whether a policy is made better by updates; what learns online does so only where it imitates."""
+    return settings.online is None or settings.mode is DecisionMode.APPRENTICE
 
 
 class _Observed:

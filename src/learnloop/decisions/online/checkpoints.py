@@ -12,7 +12,7 @@ from learnloop.core.clock import now
 from learnloop.core.errors import CorruptError, LearnloopError
 from learnloop.core.ids import new_id
 from learnloop.core.protocols import PolicyArtifact
-from learnloop.core.records import Agent, Json, ModelCheckpoint
+from learnloop.core.records import Agent, ModelCheckpoint
 from learnloop.store import Store
 from learnloop.store.queries.records import remove_records
 from learnloop.system.state_file import State, decode_state, encode_state, load_tensors
@@ -32,8 +32,8 @@ class Restored(NamedTuple):
     """None: there is none, or it cannot be used."""
     sequence: int
     """The log up to here is learned."""
-    declared: Json | None
-    """The features that the policy was declared with when it was made; None: found out from the contexts."""
+    waiting: list[str]
+    """Deferred decisions that may still be activated."""
     damage: str | None
     """Why it cannot be used."""
 
@@ -50,17 +50,19 @@ class Checkpoints:
         """Returns the state of the newest checkpoint; without one, the state before the log began."""
         found = self._found()
         if not found or self._store.blobs is None:
-            return Restored(None, 0, None, None)
+            return Restored(None, 0, [], None)
         record = found[0]
+        metrics = record.performance_metrics
         try:
             artifact = _unpack(self._store.blobs.get(record.checkpoint_path), self._owner())
+            if "declared" in metrics:  # written before the features were part of the settings
+                artifact = artifact._replace(config={**artifact.config, "declared": metrics["declared"]})
             bandit = ContextualBandit.from_artifact(artifact)
         except LearnloopError as error:
-            return Restored(None, 0, None, f"a checkpoint of {self._policy} could not be used, the log was: {error}")
-        metrics = record.performance_metrics
-        return Restored(bandit, int(metrics["reward_sequence"]), metrics.get("declared"), None)
+            return Restored(None, 0, [], f"a checkpoint of {self._policy} could not be used, the log was: {error}")
+        return Restored(bandit, int(metrics["reward_sequence"]), metrics.get("waiting", []), None)
 
-    def save(self, artifact: PolicyArtifact, num_updates: int, sequence: int, declared: Json | None) -> ModelCheckpoint:
+    def save(self, artifact: PolicyArtifact, num_updates: int, sequence: int, waiting: list[str]) -> ModelCheckpoint:
         """Writes a checkpoint durably, removes old ones and returns its record.
 
         Raises:
@@ -73,7 +75,7 @@ class Checkpoints:
             agent_id=self._agent_id,
             policy=self._policy,
             checkpoint_path=self._store.blobs.put(_pack(artifact, self._owner())),
-            performance_metrics={"reward_sequence": sequence, "declared": declared},
+            performance_metrics={"reward_sequence": sequence, "waiting": waiting},
             training_iteration=num_updates,
             created_at=now(),
         )

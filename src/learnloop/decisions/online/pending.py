@@ -18,15 +18,24 @@ from learnloop.core.rewards import Parts, RewardParts, take_part
 class Pending:
     """A decision with the parts of its reward, and what was learned of them."""
 
-    __slots__ = ("action", "episode_id", "learned", "parts", "prepared")
+    __slots__ = ("action", "episode_id", "is_waiting", "learned", "parts", "prepared")
 
-    def __init__(self, prepared: Prepared, action: str, episode_id: str | None, parts: RewardParts) -> None:
-        """Takes ``parts`` as learned already."""
+    def __init__(
+        self,
+        prepared: Prepared,
+        action: str,
+        episode_id: str | None,
+        parts: RewardParts,
+        *,
+        is_waiting: bool = False,
+    ) -> None:
+        """Takes ``parts`` as learned already, unless it is a deferred decision that waits to be activated."""
         self.prepared = prepared
         self.action = action
         self.episode_id = episode_id
         self.parts = parts
-        self.learned = parts.total
+        self.is_waiting = is_waiting
+        self.learned = None if is_waiting else parts.total
 
 
 class _Episode:

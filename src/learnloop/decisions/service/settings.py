@@ -1,14 +1,14 @@
-"""How a policy of the decision service chooses and learns: typed, versioned, checked before anything is stored."""
+"""How a policy chooses and learns, whichever door asks it: typed, versioned, checked before anything is stored."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
-from learnloop.algorithms.bandits.config import check_range
-from learnloop.algorithms.bandits.exploration import ExplorationConfig
-from learnloop.algorithms.hashed.config import JointConfig
+from learnloop.algorithms.bandits.config import NEEDS_WIDTHS, ExplorationConfig, OnlineConfig, check_range
+from learnloop.algorithms.hashed.config import HashedConfig
 from learnloop.algorithms.hashed.features import MAX_VECTOR
 from learnloop.core.errors import UsageError
 from learnloop.core.records import MAX_REWARD, DecisionMode
@@ -37,8 +37,10 @@ class LearningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         check_range("alpha", self.alpha, 0.005, 0.5)
 
 
-class NetworkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The network of a policy that learns over episodes with PPO; defaults are seed 1's."""
+class NetworkConfig(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="network"
+):
+    """A network over ``vector`` that learns over episodes with PPO; defaults are seed 1's."""
 
     input_dim: int = 1536
     """The length of the vector that a decision brings."""
@@ -50,13 +52,13 @@ class NetworkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     def __post_init__(self) -> None:
         """Refuses values without a meaning."""
-        check_range("network.input_dim", self.input_dim, 1, MAX_VECTOR)
-        check_range("the number of network.actions", len(self.actions), 2, MAX_ACTIONS)
+        check_range("model.input_dim", self.input_dim, 1, MAX_VECTOR)
+        check_range("the number of model.actions", len(self.actions), 2, MAX_ACTIONS)
         if len(set(self.actions)) != len(self.actions) or not all(self.actions):
-            raise UsageError(f"network.actions are {self.actions}; give distinct names that are not empty")
-        check_range("the number of network.hidden layers", len(self.hidden), 1, 8)
+            raise UsageError(f"model.actions are {self.actions}; give distinct names that are not empty")
+        check_range("the number of model.hidden layers", len(self.hidden), 1, 8)
         for size in self.hidden:
-            check_range("network.hidden", size, 1, 4096)
+            check_range("model.hidden", size, 1, 4096)
 
 
 class DecisionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,10 +67,9 @@ class DecisionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     mode: DecisionMode = DecisionMode.LEARNING
     exploration: ExplorationConfig = ExplorationConfig()
     """How it tries what it does not prefer; every decision is logged with the propensity that follows."""
-    model: JointConfig = JointConfig()
-    """Features and learning of a one-step policy."""
-    network: NetworkSettings | None = None
-    """None: a one-step policy over features. Else a network over ``vector`` that learns over episodes."""
+    model: OnlineConfig | HashedConfig | NetworkConfig = HashedConfig()
+    """What learns: ``online`` from each reward as it comes, and serves what it knows by then; ``hashed`` (any features
+    of contexts and actions) and ``network`` (over episodes) in updates, of which those are served that are proven."""
     learning: LearningSettings = LearningSettings()
     reward_wait_seconds: float | None = None
     """After so long a decision without a reward gets ``default_reward``; None: never, it stays unknown."""
@@ -77,6 +78,11 @@ class DecisionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     def __post_init__(self) -> None:
         """Refuses values without a meaning."""
+        if self.exploration.algorithm in NEEDS_WIDTHS and not isinstance(self.model, OnlineConfig):
+            raise UsageError(
+                f"exploration.algorithm is {self.exploration.algorithm!r}, which needs a model of kind online: others "
+                "do not know how sure their predictions are; allowed are squarecb, epsilon_greedy and softmax"
+            )
         if (self.reward_wait_seconds is None) != (self.default_reward is None):
             raise UsageError(
                 f"reward_wait_seconds is {self.reward_wait_seconds} and default_reward {self.default_reward}; give "
@@ -86,6 +92,20 @@ class DecisionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             check_range("reward_wait_seconds", self.reward_wait_seconds, 0.01, MAX_WAIT_SECONDS)
         if self.default_reward is not None:
             check_range("default_reward", self.default_reward, -MAX_REWARD, MAX_REWARD)
+
+    @property
+    def network(self) -> NetworkConfig | None:
+        """The model, where it is a network."""
+        return self.model if isinstance(self.model, NetworkConfig) else None
+
+    @property
+    def online(self) -> OnlineConfig | None:
+        """The model, where it learns online."""
+        return self.model if isinstance(self.model, OnlineConfig) else None
+
+
+ONLINE = DecisionSettings(model=OnlineConfig())
+"""What a policy has that ``Loop.choose`` asks first: it learns from each reward at once."""
 
 
 class VersionedSettings(NamedTuple):
@@ -105,3 +125,18 @@ def read_settings(given: object) -> DecisionSettings:
         return msgspec.convert(given, DecisionSettings)
     except msgspec.ValidationError as error:
         raise UsageError(f"these are no settings of a policy: {error}") from error
+
+
+def stored_settings(stored: Mapping[str, Any]) -> DecisionSettings:
+    """Returns settings that the store has, as they are written now or were before the model said its kind.
+
+    Raises:
+        UsageError: as ``read_settings``.
+    """
+    given = dict(stored)
+    network = given.pop("network", None)
+    if network is not None:
+        given["model"] = {"kind": "network", **network}
+    elif "model" in given and "kind" not in given["model"]:
+        given["model"] = {"kind": "hashed", **given["model"]}
+    return read_settings(given)

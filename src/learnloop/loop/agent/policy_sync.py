@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from learnloop.core.errors import LearnloopError
-from learnloop.decisions import DecisionPoint
+from learnloop.decisions import Policies
 
 SYNC_SECONDS = 2.0
-"""How often the log is looked at for rewards that other processes gave."""
-
-Points = Callable[[], Sequence[DecisionPoint]]
+"""How often the log is looked at for rewards and settings that other processes gave."""
 
 
-class Keeper:
-    """Syncs and checkpoints decision points until it is stopped, or until nobody holds it any more."""
+class PolicySync:
+    """Keeps policies up to date until it is stopped, or until nobody holds it any more."""
 
-    def __init__(self, points: Points) -> None:
+    def __init__(self, policies: Policies) -> None:
         self.last_error: str | None = None
-        self._points = points
+        """Why something was not learned or saved yet; None: all was, by the last look."""
+        self._policies = policies
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -28,7 +27,7 @@ class Keeper:
         """Starts the thread, unless it runs."""
         if self._thread is None:
             work = weakref.WeakMethod(self.keep)
-            self._thread = threading.Thread(target=_run, args=(work, self._stop), name="learnloop-keeper", daemon=True)
+            self._thread = threading.Thread(target=_run, args=(work, self._stop), name="policy-sync", daemon=True)
             self._thread.start()
 
     def stop(self, timeout_seconds: float) -> None:
@@ -38,14 +37,13 @@ class Keeper:
             self._thread.join(timeout_seconds)
 
     def keep(self) -> None:
-        """Syncs each point once and saves those that have learned much; a failure is noted and tried again later."""
-        for point in self._points():
-            try:
-                point.sync()
-                if point.checkpoint_due():
-                    point.checkpoint()
-            except LearnloopError as error:  # the log has everything; the next turn tries again
-                self.last_error = f"keeping {point.name}: {error}"
+        """Brings the policies up to date once; a failure is noted and tried again later."""
+        try:
+            self._policies.keep()
+        except LearnloopError as error:  # the log has everything; the next turn tries again
+            self.last_error = f"policies are not up to date: {error}"
+        else:
+            self.last_error = None
 
 
 def _run(work: weakref.WeakMethod[Callable[[], None]], stop: threading.Event) -> None:

@@ -12,12 +12,18 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from learnloop.algorithms import BanditTrainer, load_policy
-from learnloop.algorithms.bandits.contextual import AnyConfig
-from learnloop.core.errors import NotFoundError, UsageError
+from learnloop.algorithms import load_policy
+from learnloop.core.errors import NotFoundError, UsageError, one_of
 from learnloop.core.protocols import HeldOut, Policy
 from learnloop.core.records import Decision, Episode, PolicyVersion, Verdict
 from learnloop.decisions import logged_samples
+from learnloop.decisions.learning.bandit_candidates import (
+    RememberedPolicy,
+    RememberingTrainer,
+    shared_questions,
+    trainer_of,
+)
+from learnloop.decisions.service.settings_store import current
 from learnloop.evaluation import (
     Comparison,
     LoggedDecisions,
@@ -31,7 +37,6 @@ from learnloop.evaluation.compare import BASELINES
 from learnloop.evaluation.splitting import HELD_OUT_SHARE, split_by_unit
 from learnloop.loop.training.env_evaluation import acts_in_environment, evaluate_in_environment
 from learnloop.loop.workspace.workspace import Workspace
-from learnloop.nn import ContextSchema
 from learnloop.registry import Alias
 
 CANDIDATE = "candidate"
@@ -47,29 +52,41 @@ class ProofResult(NamedTuple):
     """None unless the verdict is ``learned``."""
 
 
-def prove_from_log(
-    workspace: Workspace,
-    agent_id: str,
-    policy: str,
-    config: AnyConfig,
-    schema: ContextSchema | None,
-    options: VerificationOptions,
-) -> ProofResult:
-    """Learns a policy from the decisions logged for ``policy`` and registers it if that is proven.
+def verification_options(options: Mapping[str, Any]) -> VerificationOptions:
+    """Returns the options of a proof that a caller gives by name.
+
+    Raises:
+        UsageError: there is no such option, or its value is not allowed.
+    """
+    allowed = VerificationOptions.__struct_fields__
+    unknown = options.keys() - set(allowed)
+    if unknown:
+        raise UsageError(f"prove has no options {one_of(sorted(unknown))}; allowed are {one_of(allowed)}")
+    try:
+        return msgspec.convert(options, VerificationOptions)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"the options {options} cannot be used: {error}; allowed are {one_of(allowed)}") from error
+
+
+def prove_from_log(workspace: Workspace, agent_id: str, policy: str, options: VerificationOptions) -> ProofResult:
+    """Learns a policy from the decisions logged for ``policy``, as its settings say, and registers it if it is proven.
 
     Held-out decisions whose propensity is not known say nothing and are left out, which the reasons mention.
 
     Raises:
         NotFoundError: no decision of that policy has a reward.
     """
-    samples = list(logged_samples(workspace.store, agent_id, policy))
+    settings = current(workspace.store, agent_id, policy).settings
+    samples = shared_questions(logged_samples(workspace.store, agent_id, policy))
     if not samples:
         raise NotFoundError(f"no decision of {agent_id!r} at {policy!r} has a reward yet; give one with ep.reward(...)")
     split = split_by_unit(samples)
     trained_mean = float(np.mean([sample.reward for sample in split.train])) if split.train else 0.0
     usable = [sample for sample in split.held_out if sample.propensity is not None]
     held_out = LoggedDecisions(usable, trained_mean)
-    verification = verify_learning(BanditTrainer(config, schema=schema), split.train, held_out, options=options)
+    verification = verify_learning(RememberingTrainer(trainer_of(settings)), split.train, held_out, options=options)
+    if isinstance(verification.policy, RememberedPolicy):
+        verification = msgspec.structs.replace(verification, policy=verification.policy.policy)
     if len(usable) < len(split.held_out):
         note = f"{len(split.held_out) - len(usable)} held-out decisions without a propensity were left out"
         verification = msgspec.structs.replace(verification, reasons=[*verification.reasons, note])

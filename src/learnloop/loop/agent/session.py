@@ -16,22 +16,27 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from learnloop.algorithms import build_config
-from learnloop.algorithms.bandits.contextual import AnyConfig
 from learnloop.core.errors import ConflictError, LearnloopError, NotFoundError, UsageError, one_of
 from learnloop.core.names import check_name
-from learnloop.core.protocols import Context
-from learnloop.core.records import Decision, Episode, Json
+from learnloop.core.records import Decision, Episode, Json, LearningUpdate
 from learnloop.core.rewards import RewardTarget
-from learnloop.decisions import Choice, DecisionPoint, declared_schema
-from learnloop.evaluation import VerificationOptions
+from learnloop.decisions import Choice, DecisionRequest, DecisionSettings, Policies, Slot
+from learnloop.decisions.inputs import plain_actions, plain_context, plain_mask, plain_vector
+from learnloop.decisions.learning.learner import Learner
+from learnloop.decisions.service.policies import policy_name
+from learnloop.decisions.service.request import check_slots
+from learnloop.decisions.service.settings import ONLINE, VersionedSettings, read_settings
+from learnloop.decisions.service.settings_store import current, put
+from learnloop.decisions.service.snapshot import PolicySnapshot
 from learnloop.loop.agent.capture import Capture
 from learnloop.loop.agent.episode import OpenEpisode
-from learnloop.loop.agent.policy_sync import Keeper
-from learnloop.loop.agent.proving import ProofResult, prove_from_log
+from learnloop.loop.agent.policy_sync import PolicySync
+from learnloop.loop.agent.proving import ProofResult, prove_from_log, verification_options
+from learnloop.loop.decisions.changes import activate
 from learnloop.loop.rewards.recording import find_queued, record_rewards
 from learnloop.loop.workspace.settings import find_settings
 from learnloop.loop.workspace.workspace import Workspace
-from learnloop.nn import ContextSchema, FeatureKind
+from learnloop.nn import FeatureKind
 from learnloop.traces import Recorder
 
 if TYPE_CHECKING:
@@ -90,12 +95,10 @@ class Loop(Capture):
         if type(queue_size) is not int or queue_size < 1:
             raise UsageError(f"queue_size is {queue_size!r}; give a whole number of at least 1")
         self.workspace = Workspace(find_settings(home, database), create=True, queue_size=queue_size)
-        self._seed = seed
         super().__init__(Recorder(self.workspace.store.offer, self.agent_id))
-        self._points: dict[str, DecisionPoint] = {}
-        self._points_lock = threading.Lock()
-        self._keeper = Keeper(lambda: list(self._points.values()))
-        self._learning_error: str | None = None
+        self._policies = Policies(self.workspace.store, self.workspace.registry, seed=seed)
+        self._declaring = threading.Lock()
+        self._sync = PolicySync(self._policies)
         self._process = os.getpid()
         self._closed = False
         atexit.register(_close_at_exit, weakref.ref(self))
@@ -124,66 +127,154 @@ class Loop(Capture):
         algorithm: str = "squarecb",
         features: Mapping[str, FeatureKind] | None = None,
         epsilon: float = EXPLORATION_SHARE,
+        settings: DecisionSettings | Mapping[str, Any] | None = None,
         **options: Any,
-    ) -> DecisionPoint:
-        """Declares how the policy ``name`` learns, before its first choice; ``choose`` alone takes the defaults.
+    ) -> VersionedSettings:
+        """Says how the policy ``name`` chooses and learns, before its first choice here; returns what holds now.
+
+        The settings are kept in the store, as their next version where they differ from those that hold: every process
+        and the server decide by them. ``choose`` alone takes what is there, or the defaults of this method.
 
         Args:
             name: the policy's name within this agent.
-            algorithm: ``squarecb``, ``linucb`` or ``thompson``.
+            algorithm: how it explores: ``squarecb``, ``linucb``, ``thompson``, ``epsilon_greedy`` or ``softmax``.
             features: the kind of each context feature: ``number``, ``category`` or ``text``; found out from the first
                 contexts where None.
             epsilon: the share of decisions that is drawn uniformly from the allowed actions.
-            options: the algorithm's own, such as ``gamma_scale``.
+            settings: all that there is to set, instead of the above, such as ``{"model": {"kind": "hashed"}}``.
+            options: further fields of the model and of the exploration, such as ``gamma_scale``.
 
         Raises:
-            UsageError: an unknown algorithm or option.
-            ConflictError: the policy was declared or used before.
+            UsageError: an unknown algorithm, option or setting.
+            ConflictError: the policy was used here before.
         """
-        check_name("a policy", name)
-        config = build_config(algorithm, epsilon=epsilon, **options)
-        schema = declared_schema(None if features is None else dict(features))
-        with self._points_lock:
-            if name in self._points:
+        if settings is None:
+            config = build_config(
+                algorithm, epsilon=epsilon, features=None if features is None else dict(features), **options
+            )
+            settings = DecisionSettings(model=config.model, exploration=config.exploration)
+        elif features is not None or options:
+            raise UsageError(f"settings say all; give {one_of(sorted({*options, 'features'}))} in them")
+        chosen = settings if isinstance(settings, DecisionSettings) else read_settings(settings)
+        policy_name(self.agent_id, name)
+        with self._declaring:
+            if self._policies.find(self.agent_id, name) is not None:
                 raise ConflictError(f"policy {name!r} is in use already; declare it before its first choice")
-            return self._open_point(name, config, schema)
+            store = self.workspace.store
+            held = current(store, self.agent_id, name)
+            if held.version == 0 or held.settings != chosen:
+                held = put(store, self.agent_id, name, chosen, expected_version=held.version)
+            self._policies.load(self.agent_id, name)
+            self._sync.start()
+        return held
 
-    def policy_config(self, name: str) -> AnyConfig:
-        """Returns how the policy ``name`` learns."""
-        return self._point(name).bandit.config
+    def snapshot(self, name: str) -> PolicySnapshot:
+        """Returns the policy ``name`` as it chooses now: its settings, its version, and what it learns online."""
+        return self._policies.find(self.agent_id, name) or self._policies.load(self.agent_id, name, ONLINE)
 
     def choose(
-        self, name: str, actions: Sequence[str], context: Context | None = None, *, mask: Sequence[bool] | None = None
+        self,
+        name: str,
+        actions: Sequence[str],
+        context: Mapping[str, Any] | None = None,
+        *,
+        mask: Sequence[bool] | None = None,
+        action_features: Sequence[Mapping[str, Any]] | None = None,
+        vector: Sequence[float] | None = None,
+        baseline: str | None = None,
+        deferred: bool = False,
     ) -> Choice:
         """Returns one of ``actions``, chosen by the policy ``name``, which learns from the rewards that follow.
 
         The result is the action's name and knows its ``decision_id`` and ``propensity``. Inside an episode the
         episode's reward is the decision's, unless it gets one of its own.
 
+        A policy that nobody has set up learns online from the names of the actions and a flat context, unless its first
+        choice brings more: then its model is ``hashed``, which learns in updates (``learnloop serve``, ``learn``).
+
         Args:
             name: the policy: the same at each choice of this kind.
             actions: what can be chosen, distinct names; they may differ from call to call.
-            context: what is known: numbers, categories and text by feature name, the same features at each call.
+            context: what is known: numbers, categories and text by feature name, the same features at each call; nested
+                objects and lists where the model is ``hashed``.
             mask: which actions are allowed now; None: all.
+            action_features: what is known of each action, in their order.
+            vector: numbers such as an embedding.
+            baseline: what the program's own logic chooses; in apprentice mode that is the choice.
+            deferred: whether it counts only after ``activate``: what was chosen may never be used.
 
         Raises:
             ContextError: a feature is missing, unknown, or not of its kind.
             ActionError: no action is allowed, or two have one name.
         """
-        span = self._recorder.current
-        episode = span.episode if span else None
-        point = self._points.get(name) or self._point(name)
-        decision, position = point.choose(
-            actions,
-            {} if context is None else context,
-            mask,
-            episode_id=episode.episode_id if episode else None,
-            span_id=span.span_id if span else None,
+        request = self._request(actions, context, mask, action_features, vector)
+        request = request._replace(baseline=baseline, is_deferred=deferred)
+        return self._decide(name, request)[0]
+
+    def choose_slots(
+        self,
+        name: str,
+        actions: Sequence[str],
+        slots: Sequence[str | Slot],
+        context: Mapping[str, Any] | None = None,
+        *,
+        mask: Sequence[bool] | None = None,
+        action_features: Sequence[Mapping[str, Any]] | None = None,
+        vector: Sequence[float] | None = None,
+        deferred: bool = False,
+    ) -> list[Choice]:
+        """Returns an action for each of several ``slots``, each a decision of its own; no action is chosen twice.
+
+        Args:
+            name: the policy.
+            actions: what can be chosen.
+            slots: names of the places to fill, or ``Slot`` with features, exclusions and a baseline.
+            context: as for ``choose``; the slot's own features are added to it as ``slot``.
+            mask: as for ``choose``.
+            action_features: as for ``choose``.
+            vector: as for ``choose``.
+            deferred: as for ``choose``.
+
+        Raises:
+            ContextError: as for ``choose``.
+            ActionError: as for ``choose``; there are more slots than actions, or two have one name.
+        """
+        places = [slot if isinstance(slot, Slot) else Slot(str(slot)) for slot in slots]
+        check_slots(places)
+        request = self._request(actions, context, mask, action_features, vector)
+        return self._decide(name, request._replace(slots=places, is_deferred=deferred))
+
+    def activate(self, target: Choice | str, /) -> None:
+        """Says that the action of a deferred decision was used: it counts from now on.
+
+        Args:
+            target: the choice, or its id.
+
+        Raises:
+            NotFoundError: there is no such decision.
+        """
+        decision_id = target.decision_id if isinstance(target, Choice) else target
+        self.flush()  # the decision itself may still be queued
+        activate(self.workspace, decision_id)
+        self._sync.keep()
+
+    def learn(self, name: str) -> LearningUpdate | None:
+        """Tries to make a better version of a policy that learns in updates; returns the record of it.
+
+        The same that the server's learner does beside it: where the log has enough news, a candidate is trained, judged
+        on held-out decisions, and chosen by from then on if it is proven. None: there is too little news, or the policy
+        learns online.
+
+        Raises:
+            StoreError, UnreachableError: the store refuses; nothing was recorded.
+        """
+        self.flush()
+        store = self.workspace.store
+        record = Learner(store, self.workspace.registry).update(
+            self.agent_id, name, current(store, self.agent_id, name)
         )
-        if isinstance(episode, OpenEpisode):
-            episode.policies[name] = None
-        self.workspace.store.offer(decision)
-        return Choice.of(decision, position, decision.propensity or 0.0)
+        self._policies.refresh()
+        return record
 
     def reward(
         self,
@@ -263,10 +354,9 @@ class Loop(Capture):
         Raises:
             NotFoundError: no decision of the policy has a reward.
         """
-        chosen = _verification_options(options)
+        chosen = verification_options(options)
         self.flush()
-        point = self._point(name)
-        return prove_from_log(self.workspace, self.agent_id, name, point.bandit.config, point.declared, chosen)
+        return prove_from_log(self.workspace, self.agent_id, name, chosen)
 
     # ------------------------------------------------------------------ keep
 
@@ -298,13 +388,12 @@ class Loop(Capture):
         if self._closed or self._process != os.getpid():  # a forked child's copy: store and policies are its parent's
             return
         self._closed = True
-        self._keeper.stop(timeout_seconds)
+        self._sync.stop(timeout_seconds)
         failures: list[LearnloopError] = []
-        for point in list(self._points.values()):
-            try:
-                point.checkpoint(timeout_seconds)
-            except LearnloopError as error:
-                failures.append(error)
+        try:
+            self._policies.checkpoint(timeout_seconds)
+        except LearnloopError as error:
+            failures.append(error)
         try:
             self.workspace.close(timeout_seconds)
         except LearnloopError as error:
@@ -325,18 +414,37 @@ class Loop(Capture):
 
     # ------------------------------------------------------------------ inside
 
-    def _point(self, name: str) -> DecisionPoint:
-        with self._points_lock:
-            if name not in self._points:
-                check_name("a policy", name)
-                self._open_point(name, build_config("squarecb", epsilon=EXPLORATION_SHARE), None)
-            return self._points[name]
+    def _request(
+        self,
+        actions: Sequence[str],
+        context: Mapping[str, Any] | None,
+        mask: Sequence[bool] | None,
+        action_features: Sequence[Mapping[str, Any]] | None,
+        vector: Sequence[float] | None,
+    ) -> DecisionRequest:
+        """Returns what is asked, made plain: what is decided by, kept and logged is the same."""
+        span = self._recorder.current
+        episode = None if span is None else span.episode
+        return DecisionRequest(
+            actions=plain_actions(actions),
+            context={} if context is None else plain_context(context),
+            action_features=None if action_features is None else [plain_context(each) for each in action_features],
+            vector=plain_vector(vector),
+            mask=plain_mask(mask),
+            episode_id=None if episode is None else episode.episode_id,
+            span_id=None if span is None else span.span_id,
+            is_strict=True,
+        )
 
-    def _open_point(self, name: str, config: AnyConfig, schema: ContextSchema | None) -> DecisionPoint:
-        point = DecisionPoint(self.workspace.store, self.agent_id, name, config, schema=schema, seed=self._seed)
-        self._points[name] = point
-        self._keeper.start()
-        return point
+    def _decide(self, name: str, request: DecisionRequest) -> list[Choice]:
+        decisions = self._policies.decide(self.agent_id, name, request, ONLINE if request.is_plain else None)
+        self._sync.start()
+        span = self._recorder.current
+        if span is not None and isinstance(span.episode, OpenEpisode):
+            span.episode.policies[name] = None
+        for decision in decisions:
+            self.workspace.store.offer(decision)
+        return [Choice.of(each, each.actions.index(each.action), each.propensity or 0.0) for each in decisions]
 
     def _reward_episode(
         self,
@@ -358,26 +466,12 @@ class Loop(Capture):
         rewards = record_rewards(self.workspace, target, values, is_queued=True, **fields)
         for policy in policies:
             try:
-                point = self._points.get(policy) or self._point(policy)
-                for reward in rewards:
-                    point.apply(reward)
+                self._policies.apply(self.agent_id, policy, rewards)
             except LearnloopError as error:
-                self._learning_error = f"{policy} has not learned a reward yet: {error}"
+                self._sync.last_error = f"{policy} has not learned a reward yet: {error}"
 
     def _learning_trouble(self) -> str | None:
-        damage = next((point.damage for point in list(self._points.values()) if point.damage), None)
-        return self._learning_error or self._keeper.last_error or damage
-
-
-def _verification_options(options: Mapping[str, Any]) -> VerificationOptions:
-    allowed = VerificationOptions.__struct_fields__
-    unknown = options.keys() - set(allowed)
-    if unknown:
-        raise UsageError(f"prove has no options {one_of(sorted(unknown))}; allowed are {one_of(allowed)}")
-    try:
-        return msgspec.convert(options, VerificationOptions)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"the options {options} cannot be used: {error}; allowed are {one_of(allowed)}") from error
+        return self._sync.last_error or self._policies.damage()
 
 
 def _close_at_exit(reference: weakref.ref[Loop]) -> None:

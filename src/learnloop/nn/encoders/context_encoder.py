@@ -11,10 +11,10 @@ import numpy as np
 from learnloop.core.errors import CorruptError, UsageError
 from learnloop.core.protocols import Context
 from learnloop.nn.encoders.context_schema import ContextSchema, FeatureKind, check_mapping
-from learnloop.nn.encoders.feature_codecs import CategoryCodec, Codec, NumberCodec, TextCodec
+from learnloop.nn.encoders.feature_codecs import CategoryCodec, Codec, Codes, NumberCodec, TextCodec
 
 if TYPE_CHECKING:
-    from learnloop.core.protocols import Floats
+    from learnloop.core.arrays import F64
 
 MAX_COLUMNS = 512
 """The columns that all features share; many features get fewer bins, categories and buckets each."""
@@ -69,8 +69,16 @@ class ContextEncoder:
         self._interactions = [(pair.left, pair.right, pair.first, pair.stride) for pair in state.interactions]
 
     @classmethod
-    def fit(cls, schema: ContextSchema, contexts: Sequence[Context], *, interactions: bool = True) -> ContextEncoder:
+    def fit(
+        cls, schema: ContextSchema, contexts: Sequence[Context], *, interactions: bool = True, strict: bool = True
+    ) -> ContextEncoder:
         """Returns the encoder whose scales, bins and categories are those of ``contexts``.
+
+        Args:
+            schema: the features.
+            contexts: of which it is fitted.
+            interactions: whether pairs of features have columns.
+            strict: False: what does not fit ``schema`` is left out, and a feature that no context has is dropped.
 
         Raises:
             UsageError: there are no contexts.
@@ -78,16 +86,23 @@ class ContextEncoder:
         """
         if not contexts:
             raise UsageError("an encoder is fitted on 0 contexts; give at least 1")
-        for context in contexts:
-            schema.validate(context)
-        # Sorted: the order in which a caller happened to write a context is no part of what is learned.
-        features = {name: _settle(schema, name, contexts) for name in sorted(schema.features)}
+        if strict:
+            for context in contexts:
+                schema.validate(context)
+        else:
+            contexts = [schema.known_part(context) for context in contexts]
+        values = {
+            # Sorted: the order in which a caller happened to write a context is no part of what is learned.
+            name: [context[name] for context in contexts if name in context]
+            for name in sorted(schema.features)
+        }
+        features = {name: _settle(schema, name, found) for name, found in values.items() if found}
         settled = ContextSchema(features=features)
         room = max(8, MAX_COLUMNS // max(1, len(features)))
         codecs: list[Codec] = []
         dimension = 1
         for name, kind in features.items():
-            codec = _CODECS[kind].fit(name, [context[name] for context in contexts], dimension, room)
+            codec = _CODECS[kind].fit(name, values[name], dimension, room)
             codecs.append(codec)
             dimension += codec.num_columns
         pairs, dimension = _interactions(codecs, dimension) if interactions else ([], dimension)
@@ -98,7 +113,7 @@ class ContextEncoder:
         """The columns of each feature; the bias is column 0 and interactions come last."""
         return {codec.name: range(codec.first, codec.first + codec.num_columns) for codec in self._state.codecs}
 
-    def encode(self, context: Context) -> Floats:
+    def encode(self, context: Context) -> F64:
         """Returns the vector of ``context``, shape ``(dimension,)``.
 
         Raises:
@@ -114,12 +129,28 @@ class ContextEncoder:
             self.schema.refuse(context)
         if len(context) != len(codes):
             self.schema.refuse(context)
+        self._interact(codes, x)
+        return x
+
+    def encode_known(self, context: Context) -> F64:
+        """Returns the vector of what the encoder knows of ``context``, shape ``(dimension,)``.
+
+        An unknown feature is left out. One that is missing, or whose value is not of its kind, has none of its columns:
+        for a linear model of standardised numbers and one-hot categories that is the mean, and no category.
+        """
+        x = np.zeros(self.dimension)
+        x[0] = 1.0  # the bias
+        known = self.schema.known_part(context)
+        self._interact([put(known[name], x) if name in known else () for name, put in self._features], x)
+        return x
+
+    def _interact(self, codes: Sequence[Codes], x: F64) -> None:
+        """Writes the columns of the pairs of codes."""
         for left, right, first, stride in self._interactions:
             for left_code, left_share in codes[left]:
                 column = first + left_code * stride
                 for right_code, right_share in codes[right]:
                     x[column + right_code] = left_share * right_share
-        return x
 
     def to_config(self) -> dict[str, Any]:
         """Returns the encoder as JSON."""
@@ -141,11 +172,10 @@ class ContextEncoder:
         return cls(state)
 
 
-def _settle(schema: ContextSchema, name: str, contexts: Sequence[Context]) -> FeatureKind:
+def _settle(schema: ContextSchema, name: str, values: Sequence[object]) -> FeatureKind:
     kind = schema.features[name]
     if not schema.inferred or kind != "category":
         return kind
-    values = [context[name] for context in contexts]
     if not all(isinstance(value, str) for value in values):
         return kind
     texts = [str(value) for value in values]

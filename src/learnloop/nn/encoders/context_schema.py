@@ -94,8 +94,12 @@ class ContextSchema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
                 )
 
     @classmethod
-    def infer(cls, context: Mapping[str, Any]) -> ContextSchema:
+    def infer(cls, context: Mapping[str, Any], *, strict: bool = True) -> ContextSchema:
         """Returns the schema of ``context``: numbers are numbers; text and booleans are categories.
+
+        Args:
+            context: of which it is.
+            strict: False: features of which nothing can be read are left out, and so are those beyond ``MAX_FEATURES``.
 
         Raises:
             ContextError: a value is not a finite number, a boolean or text.
@@ -103,12 +107,21 @@ class ContextSchema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         check_mapping(context)
         features: dict[str, FeatureKind] = {}
         for name, value in context.items():
-            if isinstance(value, bool | str):
-                features[name] = "category"
-            else:
-                check_number(name, value)
-                features[name] = "number"
+            kind: FeatureKind = "category" if isinstance(value, bool | str) else "number"
+            if strict:
+                CHECKS[kind](name, value)
+            elif len(features) == MAX_FEATURES or not name or not _fits(kind, name, value):
+                continue
+            features[name] = kind
         return cls(features=features, inferred=True)
+
+    def known_part(self, context: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the features of ``context`` that the schema knows and whose values are of their kind."""
+        return {
+            name: context[name]
+            for name, kind in self.features.items()
+            if name in context and _fits(kind, name, context[name])
+        }
 
     def validate(self, context: Mapping[str, Any]) -> None:
         """Returns if ``context`` has exactly these features, each with a value of its kind.
@@ -133,6 +146,14 @@ class ContextSchema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         raise ContextError(f"the context has unknown features {one_of(unknown)}; allowed are {one_of(self.features)}")
 
 
+def _fits(kind: FeatureKind, name: str, value: object) -> bool:
+    try:
+        CHECKS[kind](name, value)
+    except ContextError:
+        return False
+    return True
+
+
 def check_mapping(context: object) -> None:
     """Returns if ``context`` is a mapping.
 
@@ -141,3 +162,24 @@ def check_mapping(context: object) -> None:
     """
     if not isinstance(context, Mapping):
         raise ContextError(f"a context is {context!r}; give a mapping from feature names to numbers, booleans or text")
+
+
+def flat_context(context: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns ``context`` with the features of nested objects under dotted names: ``{"a": {"b": 1}}`` as ``a.b``.
+
+    Raises:
+        ContextError: two features get one name.
+    """
+    if not any(isinstance(value, Mapping) for value in context.values()):
+        return context
+    found: dict[str, Any] = {}
+    waiting = list(context.items())[::-1]
+    while waiting:
+        name, value = waiting.pop()
+        if isinstance(value, Mapping):
+            waiting += [(f"{name}.{inner}", each) for inner, each in value.items()][::-1]
+        elif name in found:
+            raise ContextError(f"the context has two features {name!r}, one of them nested; rename one")
+        else:
+            found[name] = value
+    return found

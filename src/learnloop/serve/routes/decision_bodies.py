@@ -10,9 +10,9 @@ import numpy as np
 
 from learnloop.algorithms.hashed.features import MAX_VECTOR
 from learnloop.core.arrays import F32
-from learnloop.core.errors import ActionError, ContextError
+from learnloop.core.errors import ContextError
 from learnloop.core.records import Decision, DecisionMode
-from learnloop.decisions.service.service import MAX_SLOTS, Asked, Slot
+from learnloop.decisions.service.request import DecisionRequest, Slot, check_slots
 
 Vector = list[float] | bytes
 """What a body's field of numbers is declared as: a list, or little-endian float32 in base64, which msgspec reads."""
@@ -110,7 +110,7 @@ def _vector(given: Vector | None) -> F32 | None:
     return vector
 
 
-def read_question(body: DecisionBody) -> Asked:
+def read_request(body: DecisionBody) -> DecisionRequest:
     """Returns what is asked.
 
     Raises:
@@ -126,7 +126,7 @@ def read_question(body: DecisionBody) -> Asked:
         else:
             names.append(action.id)
             features.append(action.features)
-    return Asked(
+    return DecisionRequest(
         actions=names,
         context=body.context,
         action_features=features if any(features) else None,
@@ -140,13 +140,10 @@ def read_question(body: DecisionBody) -> Asked:
     )
 
 
-def _read_slots(slots: list[SlotBody]) -> list[Slot]:
-    if not 1 <= len(slots) <= MAX_SLOTS:
-        raise ActionError(f"there are {len(slots)} slots; allowed are 1 to {MAX_SLOTS}, or none at all")
-    ids = [slot.id for slot in slots]
-    if len(set(ids)) < len(ids) or not all(ids):
-        raise ActionError(f"the slots are {ids}; give each an id of its own")
-    return [Slot(slot.id, slot.features, frozenset(slot.excluded), slot.baseline) for slot in slots]
+def _read_slots(bodies: list[SlotBody]) -> list[Slot]:
+    slots = [Slot(body.id, body.features, frozenset(body.excluded), body.baseline) for body in bodies]
+    check_slots(slots)
+    return slots
 
 
 def choice_of(decisions: list[Decision]) -> ChoiceBody:

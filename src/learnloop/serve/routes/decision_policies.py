@@ -14,7 +14,7 @@ from learnloop.core.errors import ConflictError
 from learnloop.core.ids import check_cursor
 from learnloop.core.records import ApiScope, LearningUpdate, PolicySettings
 from learnloop.decisions.learning.apprentice import MatchRate, match_rate
-from learnloop.decisions.service.service import registered_name
+from learnloop.decisions.service.policies import registered_name
 from learnloop.decisions.service.settings import DecisionSettings, VersionedSettings, read_settings
 from learnloop.decisions.service.settings_store import current, history, put
 from learnloop.evaluation.off_policy import Estimator
@@ -124,7 +124,7 @@ async def put_settings(request: Request, agent_id: str, policy: str) -> Response
         latest = await service.call(current, store, agent_id, policy)
         demand_match(request, etag_of(latest.version))
         raise
-    await service.call(service.part(Deciding).decisions.load, agent_id, policy)  # what comes next is decided by them
+    await service.call(service.part(Deciding).policies.load, agent_id, policy)  # what comes next is decided by them
     return _tagged(request, agent_id, policy, now)
 
 

@@ -18,7 +18,7 @@ from learnloop.serve.http.json_bodies import answer, read_json
 from learnloop.serve.http.ndjson import NDJSON, LineAnswer, ndjson_answer
 from learnloop.serve.http.operations import Limit, Operations, Text
 from learnloop.serve.http.problems import Problem
-from learnloop.serve.routes.decision_bodies import ChoiceBody, DecisionBody, choice_of, read_question
+from learnloop.serve.routes.decision_bodies import ChoiceBody, DecisionBody, choice_of, read_request
 from learnloop.serve.service import service_of
 
 operations = Operations("decisions", lifespan=deciding)
@@ -73,7 +73,7 @@ async def make_decision(request: Request) -> Response:
     effect_id = call_of(request.scope).effect_id
     if effect_id is not None and body.decision_id is None:  # again after a crash: the same decision, not a second one
         body = msgspec.structs.replace(body, decision_id=effect_id)
-    decisions = await part.decide(body.agent_id, body.policy, read_question(body))
+    decisions = await part.decide(body.agent_id, body.policy, read_request(body))
     return answer(choice_of(decisions), 201)
 
 
@@ -90,7 +90,7 @@ async def make_decisions(request: Request) -> Response:
     part = service_of(request).part(Deciding)
 
     async def decide(body: DecisionBody) -> ChoiceBody:
-        return choice_of(await part.decide(body.agent_id, body.policy, read_question(body)))
+        return choice_of(await part.decide(body.agent_id, body.policy, read_request(body)))
 
     return ndjson_answer(request, DecisionBody, decide, status=201, at_once=BATCH_AT_ONCE)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -121,3 +121,11 @@ def _has_reward() -> ColumnElement[bool]:
         rewards.value.is_not(None),
     )
     return or_(own, episode)
+
+
+def has_decisions_of(connection: Connection, agent_id: str, policy: str, algorithms: Sequence[str]) -> bool:
+    """Returns whether one of ``algorithms`` made a decision of a policy of which no settings were kept."""
+    table = schema.decisions.c
+    mine = (table.agent_id == agent_id, table.policy == policy, table.settings_version.is_(None))
+    query = select(table.decision_id).where(*mine, table.algorithm.in_(algorithms)).limit(1)
+    return connection.execute(query).first() is not None

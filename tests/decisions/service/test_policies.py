@@ -15,15 +15,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop.algorithms.hashed.config import JointConfig
-from learnloop.algorithms.hashed.trainer import JointTrainer
+from learnloop.algorithms.hashed.config import HashedConfig
+from learnloop.algorithms.hashed.trainer import HashedTrainer
 from learnloop.core.arrays import F64
 from learnloop.core.errors import ActionError, ContextError, LearnloopError, UsageError
 from learnloop.core.protocols import Question, Sample
 from learnloop.core.records import DecisionMode, Verdict
-from learnloop.decisions.service.service import Asked, DecisionService, Served, Slot
-from learnloop.decisions.service.settings import DecisionSettings, NetworkSettings, read_settings
+from learnloop.decisions.service.policies import Policies
+from learnloop.decisions.service.request import DecisionRequest, Slot
+from learnloop.decisions.service.settings import DecisionSettings, NetworkConfig, read_settings
 from learnloop.decisions.service.settings_store import current, history, put
+from learnloop.decisions.service.snapshot import PolicySnapshot
 from learnloop.registry import Proof, Registry
 from learnloop.store import Store
 
@@ -43,13 +45,13 @@ class Prefers:
         raise AssertionError("a policy that predicts rewards explores by them")
 
 
-def served(settings: Mapping[str, Any] | None = None, model: Any = None) -> Served:
+def served(settings: Mapping[str, Any] | None = None, model: Any = None) -> PolicySnapshot:
     scoring = model if isinstance(model, Prefers) else None
-    return Served("a", "p", 3, read_settings(settings or {}), "v1", "joint", model, scoring)
+    return PolicySnapshot("a", "p", 3, read_settings(settings or {}), "v1", "joint", model, scoring)
 
 
 FEATURES = [{"score": 0.0}, {"score": 1.0}, {"score": 3.0}]
-ASKED = Asked(["x", "y", "z"], action_features=FEATURES)
+ASKED = DecisionRequest(["x", "y", "z"], action_features=FEATURES)
 
 
 def test_propensities_are_those_of_squarecb_with_its_floor() -> None:
@@ -81,7 +83,7 @@ def test_without_a_model_all_allowed_actions_are_as_likely() -> None:
 def test_what_is_not_allowed_is_never_chosen(scores: list[float], masked: int, algorithm: str, epsilon: float) -> None:
     names = [f"a{number}" for number in range(len(scores))]
     mask = [bool(masked >> number & 1) for number in range(len(scores))]
-    asked = Asked(names, action_features=[{"score": score} for score in scores], mask=mask)
+    asked = DecisionRequest(names, action_features=[{"score": score} for score in scores], mask=mask)
     policy = served({"exploration": {"algorithm": algorithm, "epsilon": epsilon}}, Prefers())
     if not any(mask):
         with pytest.raises(ActionError):
@@ -132,18 +134,25 @@ def test_too_much_to_choose_from_is_refused_at_once() -> None:
     rng = np.random.default_rng(0)
     started = time.process_time()
     with pytest.raises(ActionError, match="200000 actions"):
-        served().decide(Asked([f"a{n % 1_000}" for n in range(200_000)]), rng)
+        served().decide(DecisionRequest([f"a{n % 1_000}" for n in range(200_000)]), rng)
     names = [f"a{n}" for n in range(1_000)]
     features = [{f"f{n}": "v" for n in range(14)}] * 1_000
     wide = {f"c{n}": "v" for n in range(990)}
     with pytest.raises(ContextError, match="pairs"):
-        served().decide(Asked(names, wide, features), rng)
+        served().decide(DecisionRequest(names, wide, features), rng)
     slots = [Slot(f"s{n}", {"nested": [{"x": "y"}] * 10}) for n in range(100)]
     with pytest.raises(ContextError, match="over 100 slots"):
-        served().decide(Asked(names[:300], {}, features[:300], slots=slots), rng)
+        served().decide(DecisionRequest(names[:300], {}, features[:300], slots=slots), rng)
     assert time.process_time() - started < 1.0
-    assert len(served().decide(Asked(names, {"c": 1.0}, features), rng)) == 1
-    assert len(served({"model": {"interactions": False}}).decide(Asked(names, wide, features), rng)) == 1
+    assert len(served().decide(DecisionRequest(names, {"c": 1.0}, features), rng)) == 1
+    assert (
+        len(
+            served({"model": {"kind": "hashed", "interactions": False}}).decide(
+                DecisionRequest(names, wide, features), rng
+            )
+        )
+        == 1
+    )
 
 
 def test_a_context_cannot_hide_what_is_known_of_a_slot() -> None:
@@ -153,16 +162,16 @@ def test_a_context_cannot_hide_what_is_known_of_a_slot() -> None:
 
 
 def test_a_network_wants_its_vector_and_its_actions() -> None:
-    network = NetworkSettings(input_dim=3, actions=("x", "y"))
-    policy = Served("a", "p", 1, DecisionSettings(network=network), None, "uniform", None, None)
+    network = NetworkConfig(input_dim=3, actions=("x", "y"))
+    policy = PolicySnapshot("a", "p", 1, DecisionSettings(model=network), None, "uniform", None, None)
     vector = np.zeros(3, np.float32)
     rng = np.random.default_rng(0)
-    assert policy.decide(Asked(["y", "x"], vector=vector), rng)[0].vector == bytes(12)
+    assert policy.decide(DecisionRequest(["y", "x"], vector=vector), rng)[0].vector == bytes(12)
     for asked, kind in (
-        (Asked(["x"]), ContextError),
-        (Asked(["x"], vector=np.zeros(4, np.float32)), ContextError),
-        (Asked(["x"], vector=np.full(3, np.inf, np.float32)), ContextError),
-        (Asked(["z"], vector=vector), ActionError),
+        (DecisionRequest(["x"]), ContextError),
+        (DecisionRequest(["x"], vector=np.zeros(4, np.float32)), ContextError),
+        (DecisionRequest(["x"], vector=np.full(3, np.inf, np.float32)), ContextError),
+        (DecisionRequest(["z"], vector=vector), ActionError),
     ):
         with pytest.raises(kind):
             policy.decide(asked, rng)
@@ -185,7 +194,7 @@ def registry(store: Store, tmp_path: Path) -> Registry:
 def champion(registry: Registry) -> str:
     """Registers a policy that likes ``y``, and serves it."""
     samples = [Sample(f"u{n}", {}, ["x", "y"], None, "xy"[n % 2], 0.5, float(n % 2)) for n in range(40)]
-    policy = JointTrainer(JointConfig()).train(samples, seed=0)
+    policy = HashedTrainer(HashedConfig()).train(samples, seed=0)
     version = registry.register(
         "shop.front", policy.to_artifact(), Proof(verdict=Verdict.LEARNED, reasons=[]), lineage={}
     )
@@ -194,7 +203,7 @@ def champion(registry: Registry) -> str:
 
 
 def test_a_new_champion_and_new_settings_are_served_after_a_refresh(store: Store, registry: Registry) -> None:
-    service = DecisionService(store, registry)
+    service = Policies(store, registry)
     assert service.find("shop", "front") is None
     first = service.load("shop", "front")
     assert (first.version_id, first.settings_version, first.algorithm) == (None, 0, "uniform")
@@ -207,7 +216,7 @@ def test_a_new_champion_and_new_settings_are_served_after_a_refresh(store: Store
     assert (changed.version_id, changed.settings_version) == (version_id, 1)
     assert changed.settings.mode is DecisionMode.FROZEN
     assert service.find("shop", "front") is changed
-    (made,) = changed.decide(Asked(["y", "x"]), np.random.default_rng(0))
+    (made,) = changed.decide(DecisionRequest(["y", "x"]), np.random.default_rng(0))
     assert made.policy_version_id == version_id
     assert made.probabilities is not None
     assert made.probabilities[0] > 0.6
@@ -217,7 +226,7 @@ def test_a_new_champion_and_new_settings_are_served_after_a_refresh(store: Store
 def test_a_champion_that_cannot_be_read_leaves_the_old_one_in_place(
     store: Store, registry: Registry, tmp_path: Path
 ) -> None:
-    service = DecisionService(store, registry)
+    service = Policies(store, registry)
     old = service.load("shop", "front")
     service.load("shop", "other")
     champion(registry)
@@ -237,18 +246,18 @@ def test_a_champion_that_cannot_be_read_leaves_the_old_one_in_place(
 def test_a_change_while_a_policy_is_read_is_not_passed_over(
     store: Store, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service = DecisionService(store, registry)
+    service = Policies(store, registry)
     refreshing = threading.Thread(target=service.refresh)
-    read = service._serve
+    read = service._snapshot
 
-    def change_meanwhile(*known: Any) -> Served:
+    def change_meanwhile(*known: Any) -> PolicySnapshot:
         if not refreshing.ident:
             put(store, "shop", "front", read_settings({"mode": "frozen"}))
             refreshing.start()
             refreshing.join(0.2)
         return read(*known)
 
-    monkeypatch.setattr(service, "_serve", change_meanwhile)
+    monkeypatch.setattr(service, "_snapshot", change_meanwhile)
     service.load("shop", "front")
     refreshing.join()
     service.refresh()
@@ -286,16 +295,16 @@ def test_settings_of_two_writers_follow_each_other(store: Store) -> None:
         {"mode": "off"},
         {"exploration": {"epsilon": 1.5}},
         {"exploration": {"algorithm": "magic"}},
-        {"model": {"num_bits": 60}},
+        {"model": {"kind": "hashed", "num_bits": 60}},
         {"learning": {"alpha": 0}},
         {"learning": {"held_out_share": 0.95}},
         {"reward_wait_seconds": 5},
         {"default_reward": 5},
         {"reward_wait_seconds": -1, "default_reward": 0},
-        {"network": {"actions": ["a"]}},
-        {"network": {"actions": ["a", "a"]}},
-        {"network": {"actions": ["a", "b"], "hidden": []}},
-        {"network": {"actions": ["a", "b"], "input_dim": 0}},
+        {"model": {"kind": "network", "actions": ["a"]}},
+        {"model": {"kind": "network", "actions": ["a", "a"]}},
+        {"model": {"kind": "network", "actions": ["a", "b"], "hidden": []}},
+        {"model": {"kind": "network", "actions": ["a", "b"], "input_dim": 0}},
         {"unknown": 1},
         [],
     ],
@@ -307,9 +316,9 @@ def test_settings_without_a_meaning_are_refused(given: Any) -> None:
 
 def test_a_champion_of_other_settings_is_not_served(store: Store, registry: Registry) -> None:
     champion(registry)
-    service = DecisionService(store, registry)
+    service = Policies(store, registry)
     assert service.load("shop", "front").algorithm == "joint"
-    put(store, "shop", "front", read_settings({"network": {"actions": ["x", "y"], "input_dim": 3}}))
+    put(store, "shop", "front", read_settings({"model": {"kind": "network", "actions": ["x", "y"], "input_dim": 3}}))
     (changed,) = service.refresh()
     assert (changed.algorithm, changed.version_id) == ("uniform", None)
     put(store, "shop", "front", read_settings({}))

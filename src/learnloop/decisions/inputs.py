@@ -12,23 +12,41 @@ from typing import Any, cast
 
 import numpy as np
 
+from learnloop.algorithms.hashed.features import MAX_DEPTH, MAX_VECTOR
+from learnloop.core.arrays import F32
 from learnloop.core.errors import ActionError, ContextError
-from learnloop.core.protocols import ContextValue
 from learnloop.store.columns import clean_text
 
 _MAX_INTEGER = 2**63 - 1
 """Larger ones become floats: no database column holds them."""
 
 
-def plain_context(context: object) -> dict[str, ContextValue]:
+def plain_context(context: object) -> dict[str, Any]:
     """Returns a copy of ``context`` with plain keys and values.
 
     Raises:
-        ContextError: it is no mapping from text to numbers, booleans and text.
+        ContextError: it is no mapping from text to numbers, booleans, texts, None, and objects and lists of them.
     """
     if type(context) is not dict and not isinstance(context, Mapping):
         raise ContextError(f"the context is {context!r}; give a dict from feature names to numbers, booleans or text")
-    return {_plain_name(name): _plain_value(name, value) for name, value in context.items()}
+    return {_plain_name(name): _plain_value(name, value, 0) for name, value in context.items()}
+
+
+def plain_vector(vector: object) -> F32 | None:
+    """Returns ``vector`` as float32 of shape ``(n,)``; None stays None.
+
+    Raises:
+        ContextError: it is no row of numbers, or too long.
+    """
+    if vector is None:
+        return None
+    try:
+        found = np.array(vector, dtype=np.float32)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ContextError(f"the vector cannot be read as numbers ({error}); give a list of them") from error
+    if found.ndim != 1 or not 1 <= found.size <= MAX_VECTOR:
+        raise ContextError(f"the vector has the shape {found.shape}; give 1 to {MAX_VECTOR} numbers in a row")
+    return found
 
 
 def plain_actions(actions: object) -> list[str]:
@@ -65,7 +83,7 @@ def _plain_name(name: object) -> str:
     return clean_text(str(name))
 
 
-def _plain_value(name: object, value: object) -> ContextValue:
+def _plain_value(name: object, value: object, depth: int) -> Any:
     if type(value) is float or type(value) is bool:
         return value
     if type(value) is int and -_MAX_INTEGER <= value <= _MAX_INTEGER:
@@ -78,7 +96,18 @@ def _plain_value(name: object, value: object) -> ContextValue:
         return int(value)
     if isinstance(value, numbers.Real):
         return _as_float(name, value)
-    raise ContextError(f"context feature {name!r} is {value!r}; allowed are numbers, booleans and text")
+    if depth < MAX_DEPTH and (value is None or isinstance(value, list | tuple | Mapping)):
+        return _plain_group(name, value, depth + 1)
+    raise ContextError(
+        f"context feature {name!r} is {value!r}; allowed are numbers, booleans, text, None, and lists and objects of "
+        f"these, at most {MAX_DEPTH} deep"
+    )
+
+
+def _plain_group(name: object, value: object, depth: int) -> Any:
+    if isinstance(value, Mapping):
+        return {_plain_name(inner): _plain_value(f"{name}.{inner}", each, depth) for inner, each in value.items()}
+    return None if value is None else [_plain_value(name, each, depth) for each in cast(Iterable[object], value)]
 
 
 def _as_float(name: object, value: Any) -> float:

@@ -1,4 +1,4 @@
-"""learnloop.decisions.online.point: the log is the truth, and what was learned is what it says."""
+"""learnloop.decisions.online.learner: the log is the truth, and what was learned is what it says."""
 
 from __future__ import annotations
 
@@ -9,18 +9,51 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from learnloop.algorithms import build_config
 from learnloop.core.errors import ActionError, ContextError
 from learnloop.core.ids import new_id
-from learnloop.core.records import Decision, ModelCheckpoint, Reward
-from learnloop.decisions import DecisionPoint, declared_schema
+from learnloop.core.records import Decision, DecisionActivation, DecisionMode, ModelCheckpoint, Reward
+from learnloop.core.seeding import generator
+from learnloop.decisions.inputs import plain_actions, plain_context, plain_mask
+from learnloop.decisions.online.learner import OnlineLearner
+from learnloop.decisions.service.request import DecisionRequest
+from learnloop.decisions.service.settings import DecisionSettings
+from learnloop.decisions.service.snapshot import PolicySnapshot
 from learnloop.store import Store
 
 ACTIONS = ["left", "right", "up"]
-CONFIG = build_config("squarecb", num_warm_up=10)
+
+
+def settings_of(algorithm: str = "squarecb", **options: Any) -> DecisionSettings:
+    config = build_config(algorithm, num_warm_up=10, **options)
+    return DecisionSettings(model=config.model, exploration=config.exploration)
+
+
+SETTINGS = settings_of()
+
+
+class Point(OnlineLearner):
+    """A learner that is asked as a program asks its policy."""
+
+    def __init__(
+        self, store: Store, agent_id: str, policy: str, settings: DecisionSettings = SETTINGS, *, seed: int = 1
+    ) -> None:
+        super().__init__(store, agent_id, policy, settings)
+        algorithm = settings.exploration.algorithm
+        self.snapshot = PolicySnapshot(agent_id, policy, 1, settings, None, algorithm, None, None, self)
+        self.rng = generator(seed, agent_id, policy, self.num_updates)
+
+    def choose(
+        self, actions: Any, context: Any, mask: Any = None, *, episode_id: str | None = None, **fields: Any
+    ) -> Decision:
+        request = DecisionRequest(
+            plain_actions(actions), plain_context(context), mask=plain_mask(mask), episode_id=episode_id, is_strict=True
+        )
+        return self.snapshot.decide(request._replace(**fields), self.rng)[0]
 
 
 @pytest.fixture
@@ -29,8 +62,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def open_point(store: Store, *, seed: int = 1, name: str = "p", **options: Any) -> DecisionPoint:
-    return DecisionPoint(store, "agent", name, options.get("config", CONFIG), seed=seed)
+def open_point(store: Store, *, seed: int = 1, name: str = "p", **options: Any) -> Point:
+    return Point(store, "agent", name, options.get("settings", SETTINGS), seed=seed)
 
 
 def reward_for(decision_id: str | None, value: float | None, *, name: str = "r", **fields: Any) -> Reward:
@@ -45,18 +78,18 @@ def reward_for(decision_id: str | None, value: float | None, *, name: str = "r",
     )
 
 
-def choose(point: DecisionPoint, store: Store, x: float, episode_id: str | None = None) -> Decision:
-    decision, _ = point.choose(ACTIONS, {"x": x}, None, episode_id=episode_id)
+def choose(point: Point, store: Store, x: float, episode_id: str | None = None) -> Decision:
+    decision = point.choose(ACTIONS, {"x": x}, None, episode_id=episode_id)
     store.offer(decision)
     return decision
 
 
-def give(point: DecisionPoint, store: Store, reward: Reward) -> None:
+def give(point: Point, store: Store, reward: Reward) -> None:
     store.offer(reward)
     point.apply(reward)
 
 
-def run(point: DecisionPoint, store: Store, count: int, seed: int = 0) -> list[Decision]:
+def run(point: Point, store: Store, count: int, seed: int = 0) -> list[Decision]:
     rng = np.random.default_rng(seed)
     decisions = []
     for _ in range(count):
@@ -67,12 +100,12 @@ def run(point: DecisionPoint, store: Store, count: int, seed: int = 0) -> list[D
     return decisions
 
 
-def state(point: DecisionPoint) -> tuple[Any, dict[str, bytes]]:
+def state(point: Point) -> tuple[Any, dict[str, bytes]]:
     artifact = point.bandit.to_artifact()
     return artifact.config, {name: tensor.tobytes() for name, tensor in artifact.tensors.items()}
 
 
-def close_to(first: DecisionPoint, second: DecisionPoint) -> bool:
+def close_to(first: Point, second: Point) -> bool:
     """Whether both predict the same, to rounding, after the same number of updates."""
     one, two = first.bandit.to_artifact(), second.bandit.to_artifact()
     same = [one.config[name] == two.config[name] for name in ("num_updates", "actions", "warm_up")]
@@ -135,13 +168,25 @@ def test_a_checkpoint_without_news_is_not_made(store: Store) -> None:
     assert point.checkpoint() is None
 
 
-def test_a_checkpoint_of_another_algorithm_is_not_used(store: Store) -> None:
+def test_a_checkpoint_of_another_model_is_not_used(store: Store) -> None:
     point = open_point(store)
     run(point, store, 20)
     point.checkpoint()
-    other = open_point(store, config=build_config("linucb", num_warm_up=10))
-    assert other.bandit.tag == "linucb"
+    other = open_point(store, settings=settings_of(l2_weight=3.0))
     assert other.bandit.num_updates == 20  # relearned from the log
+    assert not close_to(other, point)
+
+
+def test_who_explores_otherwise_has_learned_the_same(store: Store) -> None:
+    point = open_point(store)
+    run(point, store, 20)
+    point.checkpoint()
+    other = open_point(store, settings=settings_of("linucb"))
+    assert other.bandit.tag == "linucb"
+    assert close_to(other, point)
+    assert point.follow(settings_of("linucb"))
+    assert point.bandit.tag == "linucb"
+    assert not point.follow(settings_of("linucb", l2_weight=3.0))
 
 
 def test_late_reward_of_a_decision_of_an_earlier_process(store: Store) -> None:
@@ -225,7 +270,7 @@ def test_a_checkpoint_counts_the_other_process_too(store: Store) -> None:
 
 
 def test_old_decisions_are_forgotten_and_still_rewarded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("learnloop.decisions.online.point.MAX_PENDING", 5)
+    monkeypatch.setattr("learnloop.decisions.online.learner.MAX_PENDING", 5)
     point = open_point(store)
     decisions = [choose(point, store, i / 10, f"e{i}") for i in range(12)]
     store.flush()
@@ -237,7 +282,7 @@ def test_old_decisions_are_forgotten_and_still_rewarded(store: Store, monkeypatc
 
 def test_what_was_forgotten_is_not_learned_twice(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Decisions that were rewarded and then forgotten are read again at sync, with what was learned of them."""
-    monkeypatch.setattr("learnloop.decisions.online.point.MAX_PENDING", 5)
+    monkeypatch.setattr("learnloop.decisions.online.learner.MAX_PENDING", 5)
     point = open_point(store)
     for number in range(200):
         decision = choose(point, store, number / 200)
@@ -247,13 +292,13 @@ def test_what_was_forgotten_is_not_learned_twice(store: Store, monkeypatch: pyte
     point.checkpoint()
     assert point.bandit.num_updates == 20
     assert open_point(store).bandit.num_updates == 20
-    assert close_to(point, DecisionPoint(store, "agent", "p", CONFIG, seed=1))
+    assert close_to(point, Point(store, "agent", "p"))
 
 
 def test_interleaved_episodes_are_forgotten_one_decision_at_a_time(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("learnloop.decisions.online.point.MAX_PENDING", 3)
+    monkeypatch.setattr("learnloop.decisions.online.learner.MAX_PENDING", 3)
     point = open_point(store)
     for number in range(10):
         choose(point, store, number / 10, f"e{number % 2}")
@@ -322,7 +367,7 @@ def test_a_context_that_is_changed_later_changes_nothing(store: Store) -> None:
     point = open_point(store)
     run(point, store, 20)
     context = {"x": 0.5}
-    decision, _ = point.choose(ACTIONS, context, None)
+    decision = point.choose(ACTIONS, context, None)
     store.offer(decision)
     context["x"] = 0.9
     context["y"] = 1.0
@@ -351,12 +396,12 @@ def test_what_is_learned_is_what_the_log_says(store: Store, value: Any) -> None:
     point = open_point(store)
     other = "t" if isinstance(value, str) else type(value)(0)
     for number in range(15):
-        decision, _ = point.choose(["l\ud800", "r\ud801x"], {"x\0": value if number % 2 else other}, None)
+        decision = point.choose(["l\ud800", "r\ud801x"], {"x\0": value if number % 2 else other}, None)
         store.offer(decision)
         give(point, store, reward_for(decision.decision_id, float(number % 3)))
     point.checkpoint()
     assert store.counters().num_failed == 0
-    again = DecisionPoint(store, "agent", "p", build_config("linucb", num_warm_up=10), seed=1)  # relearned from the log
+    again = Point(store, "agent", "p", settings_of("linucb", l2_weight=2.0))  # relearned from the log
     assert again.damage is None
     assert again.bandit.num_updates == 15
 
@@ -380,10 +425,10 @@ def test_a_logged_reward_that_cannot_be_learned_does_not_close_the_policy(store:
 
 
 def test_another_declaration_learns_the_log_anew(store: Store) -> None:
-    point = DecisionPoint(store, "agent", "p", CONFIG, schema=declared_schema({"x": "number"}), seed=1)
+    point = Point(store, "agent", "p", settings_of(features={"x": "number"}))
     run(point, store, 20)
     point.checkpoint()
-    again = DecisionPoint(store, "agent", "p", CONFIG, schema=declared_schema({"x": "category"}), seed=1)
+    again = Point(store, "agent", "p", settings_of(features={"x": "category"}))
     assert again.bandit.schema is not None
     assert again.bandit.schema.features == {"x": "category"}
     assert again.bandit.num_updates == 20
@@ -404,10 +449,10 @@ def test_checkpoints_of_a_clock_that_went_back(store: Store, monkeypatch: pytest
 
 
 def test_checkpoints_of_two_agents_never_share_a_blob(store: Store) -> None:
-    points = [DecisionPoint(store, agent, "p", CONFIG, seed=1) for agent in ("a", "b")]
+    points = [Point(store, agent, "p") for agent in ("a", "b")]
     for point in points:
         for _ in range(3):
-            decision, _ = point.choose(["only"], {}, None)
+            decision = point.choose(["only"], {}, None)
             store.offer(decision)
             give(point, store, reward_for(decision.decision_id, 1.0))
     first, second = (point.checkpoint() for point in points)
@@ -465,9 +510,77 @@ def test_masked_actions_are_never_chosen(store: Store) -> None:
     point = open_point(store)
     run(point, store, 40)
     for _ in range(300):
-        decision, index = point.choose(ACTIONS, {"x": 2.0}, [True, False, True])
+        decision = point.choose(ACTIONS, {"x": 2.0}, [True, False, True])
         assert decision.action != "right"
-        assert decision.actions[index] == decision.action
         assert decision.probabilities is not None
         assert decision.probabilities[1] == 0.0
-        assert decision.propensity == decision.probabilities[index] > 0.0
+        assert decision.propensity == decision.probabilities[ACTIONS.index(decision.action)] > 0.0
+
+
+def activate(store: Store, decision: Decision) -> None:
+    store.write([DecisionActivation(decision_id=decision.decision_id, created_at=datetime.now(UTC))])
+
+
+def test_a_deferred_decision_is_learned_once_it_is_activated(store: Store) -> None:
+    point = open_point(store)
+    run(point, store, 12)
+    used, unused = (point.choose(ACTIONS, {"x": 1.0}, is_deferred=True) for _ in range(2))
+    for decision in (used, unused):
+        store.offer(decision)
+        give(point, store, reward_for(decision.decision_id, 1.0))
+    point.sync()
+    assert point.num_updates == 12
+    activate(store, used)
+    point.sync()
+    assert point.num_updates == 13
+    give(point, store, reward_for(used.decision_id, 0.5))  # the part again: corrected, not learned twice
+    assert point.num_updates == 13
+    store.flush()
+    assert close_to(open_point(store), point)  # from the log alone
+
+
+def test_a_checkpoint_knows_which_deferred_decisions_wait(store: Store) -> None:
+    point = open_point(store)
+    run(point, store, 12)
+    waiting = point.choose(ACTIONS, {"x": 1.0}, is_deferred=True)
+    store.offer(waiting)
+    give(point, store, reward_for(waiting.decision_id, 1.0))
+    run(point, store, 5)
+    assert point.checkpoint() is not None
+    activate(store, waiting)
+    again = open_point(store)
+    assert again.num_updates == 18
+    point.sync()
+    assert close_to(again, point)
+    assert close_to(open_point(store, settings=settings_of(l2_weight=1.0)), point)
+
+
+def test_frozen_it_learns_nothing_and_later_all_of_it(store: Store) -> None:
+    point = open_point(store)
+    run(point, store, 20)
+    frozen = msgspec.structs.replace(SETTINGS, mode=DecisionMode.FROZEN)
+    assert point.follow(frozen)
+    run(point, store, 10)
+    assert point.num_updates == 20
+    store.flush()
+    again = open_point(store, settings=frozen)
+    assert again.num_updates == 20
+    for each in (point, again):
+        assert each.follow(SETTINGS)
+        each.sync()
+        assert each.num_updates == 30
+    assert close_to(point, again)
+
+
+def test_what_others_decided_is_learned_as_far_as_it_can_be_read(store: Store) -> None:
+    point = open_point(store)
+    run(point, store, 20)
+    request = DecisionRequest(list(ACTIONS), {"user": {"age": 3.0}, "x": 1.0, "tags": ["a"], "none": None})
+    for asked in (request, request._replace(vector=np.ones(3, np.float32)), request._replace(context={})):
+        (decision,) = point.snapshot.decide(asked, point.rng)  # another program, which knows other features
+        store.offer(decision)
+        give(point, store, reward_for(decision.decision_id, 1.0))
+    assert point.num_updates == 23
+    assert point.damage is None
+    store.flush()
+    assert close_to(open_point(store), point)

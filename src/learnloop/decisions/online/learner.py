@@ -1,11 +1,12 @@
-"""A point in an agent where a policy chooses, and learns from what its choices earned.
+"""Learns one policy online: from each reward as it comes, for its decision or for its episode's decisions.
 
 The log of decisions and rewards is the truth; the learner is what has been read of it. A checkpoint is a shortcut to
-that state, never a second truth: opening a point loads the newest checkpoint and learns the rewards that came after.
-Several processes may share a point: each learns at once from its own rewards and at each ``sync`` from the others'.
+that state, never a second truth: opening a learner loads the newest checkpoint and learns the rewards that came after.
+Several processes may share a policy: each learns at once from its own rewards and at each ``sync`` from the others'.
 
 What the learner has learned of a decision is, at any moment, what the rewards up to ``_sequence`` in the log say
-together with those that this process applied since (``_ahead``), whether the decision is in memory or not.
+together with those that this process applied since (``_ahead``), whether the decision is in memory or not. A deferred
+decision counts once it is activated; one with rewards that was not yet is waited for (``_waiting``).
 """
 
 from __future__ import annotations
@@ -16,116 +17,98 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-import numpy as np
-
-from learnloop.algorithms import ContextualBandit, draw
-from learnloop.algorithms.bandits.contextual import AnyConfig
-from learnloop.core.clock import now
-from learnloop.core.errors import ContextError, UsageError
-from learnloop.core.ids import new_id
+from learnloop.algorithms import BanditConfig, ContextualBandit, Prepared
+from learnloop.core.errors import UsageError
 from learnloop.core.protocols import Context
-from learnloop.core.records import MAX_REWARD, Decision, Json, ModelCheckpoint, Reward
+from learnloop.core.records import MAX_REWARD, Decision, DecisionActivation, DecisionMode, ModelCheckpoint, Reward
 from learnloop.core.rewards import RewardParts
-from learnloop.core.seeding import generator
-from learnloop.decisions.log import rewards_of
+from learnloop.decisions.log import question_of, rewards_of
 from learnloop.decisions.online.checkpoints import Checkpoints
-from learnloop.decisions.online.inputs import plain_actions, plain_context, plain_mask
 from learnloop.decisions.online.pending import Pending, PendingDecisions
-from learnloop.nn import ContextSchema
+from learnloop.decisions.service.settings import DecisionSettings
 from learnloop.store import Store
 
 MAX_PENDING = 20_000
 """Decisions whose encoded context is kept in memory; older ones are read from the store when their reward comes."""
 CHECKPOINT_EVERY = 5_000
 """Learned rewards between two checkpoints."""
+MAX_WAITING = 20_000
+"""Deferred decisions that may still be activated; of older ones nothing is learned online."""
 _PAGE = 1_000
 
 
-class DecisionPoint:
-    """One policy of one agent that learns as it is used; safe to use from several threads.
+class OnlineLearner:
+    """What a policy of one agent learns as it is used; safe to use from several threads.
 
     Args:
         store: the log.
         agent_id: whose policy.
-        name: which policy.
-        config: the algorithm.
-        schema: the features of its contexts; taken from the first context where None.
-        seed: makes its draws repeatable; None for draws that nobody can foresee.
+        policy: which policy.
+        settings: with a model of kind ``online``.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        agent_id: str,
-        name: str,
-        config: AnyConfig,
-        *,
-        schema: ContextSchema | None = None,
-        seed: int | None = None,
-    ) -> None:
+    def __init__(self, store: Store, agent_id: str, policy: str, settings: DecisionSettings) -> None:
         self.agent_id = agent_id
-        self.name = name
-        self.declared = schema
+        self.policy = policy
         self.damage: str | None = None
         """What could not be used or learned, and why; the rest was."""
+        self.lock = threading.RLock()
+        """Held while a decision is made, so that what chose is what is noted to have chosen."""
         self._store = store
-        self._lock = threading.RLock()
         self._pending = PendingDecisions(MAX_PENDING)
         self._ahead: dict[str, Reward] = {}
-        self._checkpoints = Checkpoints(store, agent_id, name)
+        self._waiting: dict[str, None] = {}
+        self._checkpoints = Checkpoints(store, agent_id, policy)
         self._sequence = 0
-        self.bandit = self._restore(config)
+        self._is_frozen = settings.mode is DecisionMode.FROZEN
+        self.bandit = self._restore(_config_of(settings))
         self._checkpointed_at = self.bandit.num_updates
         self.sync()
-        self._seed = seed
-        self._rng = self._new_rng()
-        _points.add(self)
+        _learners.add(self)
 
-    def choose(
-        self,
-        actions: Sequence[str],
-        context: Context,
-        mask: Sequence[bool] | None,
-        *,
-        episode_id: str | None = None,
-        span_id: str | None = None,
-    ) -> tuple[Decision, int]:
-        """Returns a decision, not yet stored, and the index of its action.
+    @property
+    def num_updates(self) -> int:
+        """How many rewards it has learned from."""
+        return self.bandit.num_updates
+
+    def follow(self, settings: DecisionSettings) -> bool:
+        """Takes over changed settings; returns whether it can: another model is learned from the log, by another."""
+        config = _config_of(settings)
+        if config.model != self.bandit.config.model:
+            return False
+        is_frozen = settings.mode is DecisionMode.FROZEN
+        with self.lock:
+            self.bandit.explore_by(config.exploration)
+            if is_frozen and not self._is_frozen:
+                self.checkpoint()  # so that it is the same after a restart
+            self._is_frozen = is_frozen
+        return True
+
+    def prepare(self, context: Context, *, strict: bool) -> Prepared:
+        """Returns ``context`` as the learner reads it.
+
+        Args:
+            context: of a decision.
+            strict: whether features that are missing or unknown are refused.
 
         Raises:
             ContextError: the context does not fit the policy's features.
-            ActionError: no action is allowed, or two have one name.
         """
-        names, known, allowed = plain_actions(actions), plain_context(context), plain_mask(mask)
-        bandit = self.bandit
-        with self._lock:
-            prepared = bandit.prepare(known)
-            probabilities = bandit.probabilities(prepared, names, allowed, self._rng)
-            index = draw(probabilities, self._rng)
-            decision = Decision(
-                decision_id=new_id(),
-                episode_id=episode_id,
-                span_id=span_id,
-                agent_id=self.agent_id,
-                policy=self.name,
-                algorithm=bandit.tag,
-                num_updates=bandit.num_updates,
-                context=known,
-                actions=names,
-                mask=allowed,
-                action=names[index],
-                propensity=float(probabilities[index]),
-                probabilities=probabilities.tolist(),
-                created_at=now(),
+        return self.bandit.prepare(context, strict=strict)
+
+    def expect(self, decision: Decision, prepared: Prepared) -> None:
+        """Notes a decision that was just made, on its way to the log: its rewards find it here."""
+        with self.lock:
+            pending = Pending(
+                prepared, decision.action, decision.episode_id, RewardParts({}, {}), is_waiting=decision.is_deferred
             )
-            pending = Pending(prepared, decision.action, episode_id, RewardParts({}, {}))
-            if episode_id is not None:
-                pending.parts.episode.update(self._pending.begin(episode_id))
+            if decision.is_deferred:
+                self._waiting[decision.decision_id] = None
+            if decision.episode_id is not None:
+                pending.parts.episode.update(self._pending.begin(decision.episode_id))
             self._pending.add(decision.decision_id, pending)
             self._learn(pending)  # where its episode was rewarded before it was made
             self._pending.trim()
-        return decision, index
 
     def apply(self, reward: Reward) -> None:
         """Learns from ``reward``, which is on its way to the log: for its decision, or for its episode's decisions.
@@ -136,7 +119,9 @@ class DecisionPoint:
         Raises:
             LearnloopError: the decision is not in memory and the log cannot be read; ``sync`` will learn it.
         """
-        with self._lock:
+        if self._is_frozen:
+            return
+        with self.lock:
             if reward.decision_id is None or reward.decision_id not in self._pending:
                 self._ensure_loaded([reward])
             targets = self._targets(reward)
@@ -148,17 +133,18 @@ class DecisionPoint:
 
     def knows(self, decision_id: str) -> bool:
         """Returns whether this decision of the point is in memory."""
-        with self._lock:
+        with self.lock:
             return decision_id in self._pending
 
     def sync(self) -> None:
         """Learns the rewards of the log that this process has not seen: those of a crash, and of other processes.
 
-        Choices wait for one page at the most.
+        Choices wait for one page at the most. A frozen policy learns them once it is frozen no more.
         """
-        while True:
-            with self._lock:
+        while not self._is_frozen:
+            with self.lock:
                 if not self._sync_page():
+                    self._learn_activated()
                     return
 
     def checkpoint_due(self) -> bool:
@@ -180,7 +166,7 @@ class DecisionPoint:
             [], timeout_seconds=timeout_seconds
         )  # so that the wait below, which holds up choices, is short
         self.sync()
-        with self._lock:
+        with self.lock:
             self._store.write([], timeout_seconds=timeout_seconds)
             self.sync()
             self._ahead.clear()  # what the log does not have by now was dropped and will never be in it
@@ -188,36 +174,28 @@ class DecisionPoint:
             if num_updates == self._checkpointed_at:
                 return None
             artifact = self.bandit.to_artifact()
-        record = self._checkpoints.save(artifact, num_updates, sequence, self._declared_features())
+            waiting = list(self._waiting)
+        record = self._checkpoints.save(artifact, num_updates, sequence, waiting)
         self._checkpointed_at = num_updates
         return record
 
     def after_fork(self) -> None:
-        """Makes a forked child's copy usable: locks of its own, and draws of its own unless they are to repeat."""
-        self._lock = threading.RLock()
-        if self._seed is None:
-            self._rng = self._new_rng()
+        """Makes a forked child's copy usable: a lock of its own."""
+        self.lock = threading.RLock()
 
-    def _restore(self, config: AnyConfig) -> ContextualBandit:
+    def _restore(self, config: BanditConfig) -> ContextualBandit:
         restored = self._checkpoints.newest()
         self.damage = restored.damage
         bandit = restored.bandit
-        if bandit is not None and bandit.config == config and restored.declared == self._declared_features():
+        if bandit is not None and bandit.config.model == config.model:
             self._sequence = restored.sequence
+            self._waiting = dict.fromkeys(restored.waiting)
+            bandit.explore_by(config.exploration)
             return bandit
-        mine = {"agent_id": self.agent_id, "policy": self.name}
+        mine = {"agent_id": self.agent_id, "policy": self.policy}
         if not self._store.select(Decision, where=mine, limit=1):
             self._sequence = self._store.last_sequence(Reward)  # no reward so far can be for this policy
-        return ContextualBandit(config, schema=self.declared)
-
-    def _declared_features(self) -> Json | None:
-        return None if self.declared is None else dict(self.declared.features)
-
-    def _new_rng(self) -> np.random.Generator:
-        """Returns the generator of this point; one that has learned before goes on in another stream."""
-        if self._seed is None:
-            return np.random.default_rng()
-        return generator(self._seed, self.agent_id, self.name, self.bandit.num_updates)
+        return ContextualBandit(config)
 
     def _sync_page(self) -> bool:
         """Learns one page of the log in its order; returns whether there may be more.
@@ -249,11 +227,11 @@ class DecisionPoint:
 
     def _learn(self, pending: Pending) -> None:
         """Brings the learner to the decision's present total."""
-        total = pending.parts.total
+        total = None if pending.is_waiting else pending.parts.total
         if total is None or total == pending.learned:
             return
         if not abs(total) <= MAX_REWARD:
-            self.damage = f"a reward of {total} at {self.name} was not learned: at most {MAX_REWARD:g} can be"
+            self.damage = f"a reward of {total} at {self.policy} was not learned: at most {MAX_REWARD:g} can be"
             return
         if pending.learned is None:
             self.bandit.learn(pending.prepared, pending.action, total)
@@ -270,7 +248,7 @@ class DecisionPoint:
         whole = [each for each in rewards if each.decision_id is None and each.span_id is None]
         episode_ids = {each.episode_id for each in whole if each.episode_id}
         partial = {each for each in episode_ids if not self._pending.is_whole(each)}
-        mine: dict[str, Any] = {"agent_id": self.agent_id, "policy": self.name}
+        mine: dict[str, Any] = {"agent_id": self.agent_id, "policy": self.policy}
         if decision_ids:
             self._load(list(self._store.iterate(Decision, where={**mine, "decision_id": decision_ids})))
         if partial:
@@ -293,34 +271,50 @@ class DecisionPoint:
             for key in ((None, decision.episode_id), (decision.decision_id, None)):
                 for reward in ahead.get(key, ()):
                     parts.take(reward)
-            try:
-                prepared = self.bandit.prepare(plain_context(decision.context))
-            except ContextError as error:
-                self.damage = f"a logged decision of {self.name} has other features than its policy: {error}"
-                continue
-            self._pending.add(decision.decision_id, Pending(prepared, decision.action, decision.episode_id, parts))
+            prepared = self.bandit.prepare(question_of(decision), strict=False)
+            is_waiting = decision.is_deferred and self._waits(decision.decision_id)
+            pending = Pending(prepared, decision.action, decision.episode_id, parts, is_waiting=is_waiting)
+            self._pending.add(decision.decision_id, pending)
+
+    def _waits(self, decision_id: str) -> bool:
+        """Returns whether a deferred decision that comes into memory has not been counted yet."""
+        if decision_id in self._waiting:
+            return True
+        if self._store.find(DecisionActivation, decision_id) is not None:
+            return False  # it was activated before its first reward came
+        self._waiting[decision_id] = None
+        return True
+
+    def _learn_activated(self) -> None:
+        """Learns what was earned by deferred decisions that have been activated."""
+        if not self._waiting:
+            return
+        found = self._store.iterate(DecisionActivation, where={"decision_id": set(self._waiting)})
+        for decision_id in [each.decision_id for each in found]:
+            if decision_id not in self._pending:
+                self._load(list(self._store.iterate(Decision, where={"decision_id": decision_id})))
+            del self._waiting[decision_id]
+            if decision_id in self._pending:
+                pending = self._pending[decision_id]
+                pending.is_waiting = False
+                self._learn(pending)
+        while len(self._waiting) > MAX_WAITING:
+            del self._waiting[next(iter(self._waiting))]
+        self._pending.trim()
 
 
-_points: weakref.WeakSet[DecisionPoint] = weakref.WeakSet()
+_learners: weakref.WeakSet[OnlineLearner] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    for point in list(_points):
-        point.after_fork()
+    for learner in list(_learners):
+        learner.after_fork()
 
 
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def declared_schema(features: dict[str, Any] | None) -> ContextSchema | None:
-    """Returns the schema of declared ``features``; None where none were.
-
-    Raises:
-        UsageError: a kind is unknown.
-    """
-    if features is None:
-        return None
-    try:
-        return msgspec.convert({"features": features}, ContextSchema)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"the features {features} cannot be declared: {error}") from error
+def _config_of(settings: DecisionSettings) -> BanditConfig:
+    if settings.online is None:
+        raise UsageError(f"the model of the settings is {settings.model}; only one of kind online learns online")
+    return BanditConfig(settings.online, settings.exploration)

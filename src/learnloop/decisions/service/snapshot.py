@@ -1,0 +1,224 @@
+"""A policy as it is asked now: one way to decide for every door and every kind of model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from learnloop.algorithms import HashedConfig, Prepared, draw
+from learnloop.algorithms.bandits.actions import allowed_actions
+from learnloop.algorithms.bandits.config import NEEDS_WIDTHS
+from learnloop.algorithms.bandits.exploration import explore, explore_distribution
+from learnloop.core.arrays import F64, Bools
+from learnloop.core.clock import now
+from learnloop.core.errors import ActionError, ContextError, one_of
+from learnloop.core.ids import new_id
+from learnloop.core.protocols import Policy, Question
+from learnloop.core.records import Decision, DecisionMode
+from learnloop.decisions.online.learner import OnlineLearner
+from learnloop.decisions.service.request import DecisionRequest, check_request
+from learnloop.decisions.service.settings import DecisionSettings
+
+
+@runtime_checkable
+class Scoring(Protocol):
+    """A policy that predicts rewards, so that it can explore by them."""
+
+    num_updates: int
+
+    def scores(self, context: Mapping[str, Any], actions: Sequence[str]) -> F64:
+        """Returns the predicted reward of each action in standard deviations, shape ``(len(actions),)``."""
+        ...
+
+
+class _Place(NamedTuple):
+    """One choice of a request: the whole of it, or one of its slots."""
+
+    context: Mapping[str, Any]
+    allowed: Bools
+    mask: list[bool] | None
+    baseline: str | None
+    decision_id: str
+    request_id: str | None = None
+    slot: str | None = None
+
+
+class _Distribution(NamedTuple):
+    preferred: int | None
+    """The index of the action that the policy would choose greedily; None before it has learned."""
+    probabilities: F64
+    prepared: Prepared | None
+    """The context as an online learner will learn from it; None: the policy does not learn online."""
+
+
+class PolicySnapshot(NamedTuple):
+    """A policy as it is asked now. Nothing in it changes but what an online learner learns."""
+
+    agent_id: str
+    policy: str
+    settings_version: int
+    settings: DecisionSettings
+    version_id: str | None
+    """The registered version that chooses; None: there is none yet, or the policy serves what it learns as it goes."""
+    algorithm: str
+    model: Policy | None
+    """That version. Without one an online policy chooses by its learner, any other uniformly."""
+    scoring: Scoring | None
+    """The model itself, where it predicts rewards; before there is one, what reads features as it would."""
+    learner: OnlineLearner | None = None
+    """Of a policy that learns online."""
+
+    @property
+    def num_updates(self) -> int:
+        """How many rewards the policy has learned from, as far as it says so."""
+        if self.model is None and self.learner is not None:
+            return self.learner.num_updates
+        return 0 if self.scoring is None else self.scoring.num_updates
+
+    def decide(self, request: DecisionRequest, rng: np.random.Generator) -> list[Decision]:
+        """Returns one decision, or one a slot, not yet stored. Safe to call from many threads with an ``rng`` each.
+
+        Raises:
+            ActionError: there is nothing to choose from, or two actions have one name.
+            ContextError: features or vector are not what the policy can read.
+        """
+        self._check(request)
+        allowed = allowed_actions(request.actions, request.mask)
+        if self.learner is None:
+            return self._decide(request, allowed, rng)
+        with self.learner.lock:  # what it chose by and what it will learn from belong together
+            return self._decide(request, allowed, rng)
+
+    def _decide(self, request: DecisionRequest, allowed: Bools, rng: np.random.Generator) -> list[Decision]:
+        request_id = request.decision_id or new_id()
+        if request.slots is None:
+            place = _Place(request.context, allowed, request.mask, request.baseline, request_id)
+            return [self._choose(request, place, rng)]
+        return self._fill(request, allowed, request_id, rng)
+
+    def _fill(
+        self, request: DecisionRequest, allowed: Bools, request_id: str, rng: np.random.Generator
+    ) -> list[Decision]:
+        """Returns a decision for each slot in their order; no action is chosen twice."""
+        decisions: list[Decision] = []
+        left = allowed.copy()
+        for number, slot in enumerate(request.slots or ()):
+            offered = left & np.array([action not in slot.excluded for action in request.actions])
+            if not offered.any():
+                raise ActionError(f"no action is left for the slot {slot.slot!r}; give more actions, or fewer slots")
+            context = {**request.context, "slot": {**slot.features, "id": slot.slot}}
+            mask: list[bool] = offered.tolist()
+            own_id = slot_decision_id(request_id, number)
+            place = _Place(context, offered, mask, slot.baseline, own_id, request_id, slot.slot)
+            decision = self._choose(request, place, rng)
+            left[request.actions.index(decision.action)] = False
+            decisions.append(decision)
+        return decisions
+
+    def _choose(self, request: DecisionRequest, place: _Place, rng: np.random.Generator) -> Decision:
+        actions, baseline = request.actions, place.baseline
+        is_apprentice = self.settings.mode is DecisionMode.APPRENTICE
+        if baseline is None and is_apprentice:
+            baseline = actions[int(place.allowed.argmax())]
+        if baseline is not None and not place.allowed[actions.index(baseline)]:
+            raise ActionError(f"the baseline {baseline!r} is not allowed here, by the mask or by an earlier slot")
+        preferred, probabilities, prepared = self._distribution(request, place, rng)
+        if is_apprentice:
+            index = actions.index(baseline or "")
+            probabilities = np.zeros(len(actions))
+            probabilities[index] = 1.0
+        else:
+            index = draw(probabilities, rng)
+        decision = Decision(
+            decision_id=place.decision_id,
+            episode_id=request.episode_id,
+            span_id=request.span_id,
+            agent_id=self.agent_id,
+            policy=self.policy,
+            policy_version_id=self.version_id,
+            algorithm=self.algorithm,
+            num_updates=self.num_updates,
+            context=place.context,
+            actions=actions,
+            mask=place.mask,
+            action=actions[index],
+            propensity=float(probabilities[index]),
+            probabilities=probabilities.tolist(),
+            action_features=request.action_features,
+            vector=None if request.vector is None else request.vector.tobytes(),
+            mode=self.settings.mode,
+            settings_version=self.settings_version,
+            baseline_action=baseline,
+            policy_action=None if baseline is None or preferred is None else actions[preferred],
+            request_id=place.request_id,
+            slot=place.slot,
+            is_deferred=request.is_deferred,
+            created_at=now(),
+        )
+        if self.learner is not None and prepared is not None:
+            self.learner.expect(decision, prepared)
+        return decision
+
+    def _distribution(self, request: DecisionRequest, place: _Place, rng: np.random.Generator) -> _Distribution:
+        """Returns what the policy prefers, and the probability of each action with exploration."""
+        if request.action_features is None and request.vector is None:
+            question = place.context
+        else:
+            question = Question(place.context, request.action_features, request.vector)
+        prepared = None if self.learner is None else self.learner.prepare(question, strict=request.is_strict)
+        if self.model is not None:
+            return self._of_version(self.model, question, request.actions, place, rng, prepared)
+        if self.learner is not None and prepared is not None:
+            needs_preferred = place.baseline is not None or self.settings.mode is DecisionMode.APPRENTICE
+            bandit = self.learner.bandit
+            preferred = bandit.preferred(prepared, request.actions, place.mask) if needs_preferred else None
+            chosen = bandit.probabilities(prepared, request.actions, place.mask, rng)
+            return _Distribution(preferred, chosen, prepared)
+        if self.scoring is not None:  # what could not be learned from must not get into the log
+            self.scoring.scores(question, request.actions)
+        return _Distribution(None, place.allowed / np.count_nonzero(place.allowed), prepared)
+
+    def _of_version(
+        self,
+        model: Policy,
+        question: Mapping[str, Any],
+        actions: Sequence[str],
+        place: _Place,
+        rng: np.random.Generator,
+        prepared: Prepared | None,
+    ) -> _Distribution:
+        exploration = self.settings.exploration
+        if self.scoring is not None and exploration.algorithm not in NEEDS_WIDTHS:
+            scores = self.scoring.scores(question, actions)
+            preferred = int(np.where(place.allowed, scores, -np.inf).argmax())
+            chosen = explore(scores, place.allowed, self.scoring.num_updates, exploration, rng)
+            return _Distribution(preferred, chosen, prepared)
+        probabilities = model.probabilities(question, actions, place.mask)
+        preferred = int(probabilities.argmax())
+        if self.settings.network is None:  # a network explores by itself, and PPO learns from its own distribution
+            probabilities = explore_distribution(probabilities, place.allowed, exploration.epsilon)
+        return _Distribution(preferred, probabilities, prepared)
+
+    def _check(self, request: DecisionRequest) -> None:
+        model = self.settings.model
+        check_request(request, interactions=isinstance(model, HashedConfig) and model.interactions)
+        vector, network = request.vector, self.settings.network
+        is_read = network is not None and self.model is not None  # then the network's encoder looks at each number
+        if vector is not None and not is_read and not math.isfinite(np.add.reduce(vector, dtype=np.float64)):
+            raise ContextError("the vector holds a number that is not finite; give finite numbers only")
+        if network is None:
+            return
+        if vector is None or len(vector) != network.input_dim:
+            given = "none" if vector is None else f"one of {len(vector)} numbers"
+            raise ContextError(f"this policy decides by a vector of {network.input_dim} numbers; given is {given}")
+        unknown = [action for action in request.actions if action not in network.actions]
+        if unknown:
+            raise ActionError(f"{one_of(unknown)} is no action of this policy; it has {one_of(network.actions)}")
+
+
+def slot_decision_id(request_id: str, number: int) -> str:
+    """Returns the id of the decision for a request's slot of that number, from 0."""
+    return f"{request_id}.{number}"
