@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop.algorithms.bandits.contextual import BanditTrainer, build_config
+from learnloop.algorithms import BanditTrainer, build_config
 from learnloop.algorithms.base.algorithm import Algorithm
 from learnloop.algorithms.building import ALGORITHMS, build_algorithm, configure
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
