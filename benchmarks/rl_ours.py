@@ -24,7 +24,7 @@ from learnloop.core.arrays import F32
 from learnloop.core.spaces import Box, Discrete, Spaces
 from learnloop.envs import EnvStream, make_stream
 from learnloop.training.options import make_options
-from learnloop.training.trainers.env_trainer import Trainer
+from learnloop.training.trainers.trainers import Trainer
 
 SHAPES: dict[str, tuple[int, tuple[int, ...], int]] = {
     "1536-256-256-128-5": (1536, (256, 256, 128), 5),

@@ -361,7 +361,7 @@ PPO_MUTANTS = [
     ),
     Mutant(
         "live: an episode of the same name goes on after its end",
-        "segments:LiveSegments.add",
+        "live.episodes:LiveSegments.add",
         "del self._running[episode]",
         "pass",
         (f"{_LIVE}test_a_name_can_be_used_again_before_the_update",),

@@ -570,7 +570,7 @@ SAC_MUTANTS = [
     ),
     Mutant(
         "SAC: sign of the temperature's step",
-        "temperature:Temperature.step",
+        "off_policy.sac:Temperature.step",
         "self._log -= learning_rate * mean / (math.sqrt(square) + EPSILON)",
         "self._log += learning_rate * mean / (math.sqrt(square) + EPSILON)",
         (f"{_SAC}test_the_temperature_is_learned_as_torch_learns_it",),

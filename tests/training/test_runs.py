@@ -21,7 +21,7 @@ from learnloop.training.disk import held
 from learnloop.training.options import make_options
 from learnloop.training.runs import RUN_FILE, load_run, resume_run, start_run
 from tests.signals import heed_interrupts
-from tests.training.trainers.test_env_trainer import Spoilt, small
+from tests.training.trainers.test_trainers import Spoilt, small
 
 
 def test_seeds_side_by_side_are_those_of_one_process(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ COMMANDS: Mapping[str, Entry] = {
     "decisions": Entry("learnloop.cli.decisions:decisions", "Import, reward and evaluate decisions; set policies."),
     "train": Entry("learnloop.cli.train:train", "Train a policy in an environment, and register it if it learned."),
     "probe": Entry("learnloop.cli.probe:probe", "Train an algorithm where what it must learn is known, and judge it."),
-    "extensions": Entry("learnloop.cli.extensions:extensions", "List what can be used by name, plug-ins included."),
+    "extensions": Entry("learnloop.cli.setup:extensions", "List what can be used by name, plug-ins included."),
     "policy": Entry("learnloop.cli.policy:policy", "List, show, alias and export policies; remove old versions."),
     "eval": Entry("learnloop.cli.policy:evaluate", "Compare a policy with a baseline on held-out tasks."),
     "serve": Entry("learnloop.cli.serve:serve", "Serve the HTTP API until Ctrl-C."),

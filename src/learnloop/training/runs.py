@@ -35,8 +35,8 @@ from learnloop.training.proof import (
     judge_policy,
     twins_needed,
 )
-from learnloop.training.trainers.choosing import make_trainer
 from learnloop.training.trainers.seed_trainer import Progress, SeedResult
+from learnloop.training.trainers.trainers import make_trainer
 from learnloop.training.workers.seeds import BEST, FIRST, SeedProcess, SeedTask, train_seed
 
 RUN_FILE = "run.json"

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from learnloop.algorithms import Ridge
 from learnloop.algorithms.bandits import ridge as module
+from learnloop.algorithms.bandits.ridge import gram, spd_inverse
 from learnloop.core.arrays import F64
 from learnloop.core.errors import CorruptError
 
@@ -143,3 +144,15 @@ def test_stored_arrays_go_on_bit_for_bit_and_are_checked() -> None:
         Ridge.from_tensors(50, L2, ["a0", "a1"], tensors | {"counts": tensors["counts"][:3]})
     with pytest.raises(CorruptError, match="stored inverses are None"):
         Ridge.from_tensors(50, L2, ["a0", "a1", "a2"], {k: v for k, v in tensors.items() if k != "inverses"})
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(0, 3), (1, 1), (16, 188), (64, 33), (200, 65), (300, 300)])
+def test_gram_and_inverse(rows: int, columns: int) -> None:
+    a = np.random.default_rng(rows).standard_normal((rows, columns))
+    product = gram(a)
+    np.testing.assert_allclose(product, a.T @ a, atol=1e-11)
+    precision = product + np.eye(columns)
+    inverse = spd_inverse(precision)
+    np.testing.assert_allclose(inverse, np.linalg.inv(precision), atol=1e-11)
+    np.testing.assert_array_equal(inverse, inverse.T)
+    np.testing.assert_allclose(inverse @ precision, np.eye(columns), atol=1e-9)

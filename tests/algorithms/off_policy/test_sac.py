@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop.algorithms.off_policy.sac import SAC, SACConfig
-from learnloop.algorithms.off_policy.temperature import Temperature
+from learnloop.algorithms.off_policy.sac import SAC, SACConfig, Temperature
 from learnloop.algorithms.replay.prioritised import Sample, Transitions
 from learnloop.core.errors import CorruptError, DivergedError, UsageError
 from learnloop.core.spaces import Box, Discrete, MultiDiscrete

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from learnloop.core.errors import UsageError
-from learnloop.nn.mlp.head_selection import select_heads
-from learnloop.nn.mlp.network import MLP, Head, MLPConfig
+from learnloop.nn.mlp.network import MLP, Head, MLPConfig, select_heads
 from learnloop.nn.torch.mlp import on_device
 
 HEADS = (

@@ -18,9 +18,8 @@ from learnloop.training.dataset_files import read_dataset, write_dataset
 from learnloop.training.metrics_file import read_metrics
 from learnloop.training.options import TrainingOptions, make_options
 from learnloop.training.runs import load_run, resume_run, start_run
-from learnloop.training.trainers.choosing import make_trainer
-from learnloop.training.trainers.offline_trainer import OfflineTrainer
 from learnloop.training.trainers.seed_trainer import Progress
+from learnloop.training.trainers.trainers import OfflineTrainer, make_trainer
 from tests.training.logged import ENV, logged_contexts
 
 SMALL: dict[str, Any] = {"net_arch": (16,), "batch_size": 32, "learning_rate": 3e-3}

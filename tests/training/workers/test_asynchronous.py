@@ -26,9 +26,8 @@ from learnloop.training.checkpoints import newest_checkpoint
 from learnloop.training.metrics_file import read_metrics
 from learnloop.training.options import TrainingOptions, make_options
 from learnloop.training.runs import start_run
-from learnloop.training.trainers.choosing import make_trainer
-from learnloop.training.trainers.env_trainer import Trainer
 from learnloop.training.trainers.seed_trainer import Progress, SeedResult
+from learnloop.training.trainers.trainers import Trainer, make_trainer
 from learnloop.training.workers.asynchronous import AsynchronousTrainer
 from tests.signals import heed_interrupts
 from tests.training.worker_envs import FAULTY, Faulty, make_well

@@ -18,7 +18,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop.algorithms.bandits.small_products import gram, spd_inverse
 from learnloop.core.arrays import F64, I64, Indices
 from learnloop.core.errors import CorruptError
 
@@ -29,6 +28,10 @@ REFRESH = 4096
 
 SMALL = 8192
 """Up to so many entries a product of vector and matrix starts no threads (OpenBLAS: 9216); ``np.vecdot`` never does."""
+_LIMIT = 2**18
+"""Up to about so many multiplications OpenBLAS stays on one thread in a product of matrices."""
+_DEPTH = 64
+_PIVOTS = 32
 
 
 class _State(NamedTuple):
@@ -240,3 +243,43 @@ def _allocate(capacity: int, dimension: int) -> _State:
         rewards=np.zeros(block[:2]),
         updates=np.zeros(block),
     )
+
+
+def gram(a: F64) -> F64:
+    """Returns a^T a, shape ``(n, n)``, of ``a`` with shape ``(k, n)``.
+
+    In pieces so small that the linear algebra library starts no threads for them: at the sizes of a bandit (some
+    hundred columns) waking threads costs more than the work, on a busy machine 17 times as much.
+    """
+    total = np.zeros((a.shape[1], a.shape[1]))
+    for start in range(0, a.shape[0], _DEPTH):
+        rows = a[start : start + _DEPTH]
+        add_product(total, rows.T, rows)
+    return total
+
+
+def add_product(total: F64, a: F64, b: F64) -> None:
+    """Adds a b to ``total``, for ``a`` with shape ``(m, k)`` and ``b`` with shape ``(k, n)``, k at most 64."""
+    width = max(1, _LIMIT // max(1, a.shape[0] * a.shape[1]))
+    for start in range(0, b.shape[1], width):
+        total[:, start : start + width] += a @ b[:, start : start + width]
+
+
+def spd_inverse(matrix: F64) -> F64:
+    """Returns the inverse of a symmetric positive definite ``matrix``, shape ``(n, n)``.
+
+    Source: Goodnight 1979, A Tutorial on the SWEEP Operator, section 3; here it sweeps blocks of pivots.
+    """
+    swept = matrix.copy()
+    for start in range(0, len(matrix), _PIVOTS):
+        block = slice(start, start + _PIVOTS)
+        pivot = np.linalg.inv(swept[block, block]).astype(np.float64, copy=False)
+        columns = swept[:, block].copy()
+        scaled = np.zeros_like(columns)
+        add_product(scaled, columns, pivot)
+        np.negative(columns, out=columns)
+        add_product(swept, columns, scaled.T)
+        swept[:, block] = scaled
+        swept[block, :] = scaled.T
+        swept[block, block] = -pivot
+    return -(swept + swept.T) / 2

@@ -19,8 +19,7 @@ from learnloop.algorithms.base.diagnostics import dormant_ratio
 from learnloop.algorithms.base.scaling import ObservationScaler, RewardScaler
 from learnloop.algorithms.base.schedules import value_at
 from learnloop.algorithms.base.states import AlgorithmState, part_of, prefixed, put_parameters
-from learnloop.algorithms.live.episodes import LiveStep
-from learnloop.algorithms.live.segments import LiveSegments
+from learnloop.algorithms.live.episodes import LiveSegments, LiveStep
 from learnloop.algorithms.on_policy.advantages import VTrace, explained_variance, gae, vtrace
 from learnloop.algorithms.on_policy.historical import check_segment
 from learnloop.algorithms.on_policy.rollout import Batch, LiveSegment, Rollout, Segment, join, segment_of

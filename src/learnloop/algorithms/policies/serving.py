@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from learnloop.nn.mlp.head_selection import select_heads
-from learnloop.nn.mlp.network import MLP
+from learnloop.nn.mlp.network import MLP, select_heads
 from learnloop.nn.network import Network
 from learnloop.nn.network_builders import BuiltByName
 

@@ -55,7 +55,7 @@ class MLPConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     dropout: float = 0.0
     """The share of hidden units that is dropped where masks are given; the others are scaled up to make up for it."""
     init: Literal["orthogonal", "xavier", "he", "uniform"] = "orthogonal"
-    """How weights start; ``learnloop.nn.mlp.initialisation`` has the formulas."""
+    """How weights start; ``learnloop.nn.mlp.layout`` has the formulas."""
 
     def __post_init__(self) -> None:
         """Refuses values without a meaning, and those that contradict each other."""

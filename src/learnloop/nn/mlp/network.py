@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import msgspec
@@ -210,3 +210,13 @@ def _check_parameters(parameters: F32, size: int) -> None:
             f"parameters of shape {parameters.shape} and type {parameters.dtype} do not fit a network of {size} "
             "float32 parameters"
         )
+
+
+def select_heads(network: MLP, names: Sequence[str]) -> MLP:
+    """Returns a network of its own that computes the heads ``names`` alone, without dropout: what serving needs."""
+    heads = tuple(head for head in network.config.heads if head.name in names)
+    part = MLP(msgspec.structs.replace(network.config, heads=heads, dropout=0.0), network.seed)
+    places = network.layers()
+    for name, place in part.layers().items():
+        part.parameters[place] = network.parameters[places[name]]
+    return part

@@ -5,17 +5,18 @@ from __future__ import annotations
 import gzip
 import itertools
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
+import msgspec
+
 from learnloop.core.errors import FormatError, NotFoundError, UsageError, one_of
 from learnloop.traces.importing.formats import Line, TraceFormat, by_name, recognise, what_is_looked_for
-from learnloop.traces.importing.formats.base import Source, decode_json
-from learnloop.traces.importing.line_order import are_in_order, in_order
+from learnloop.traces.importing.formats.base import Source, decode_json, parse_time
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_DOCUMENT_BYTES = 256 * 1024 * 1024
@@ -26,6 +27,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 Progress = Callable[[int], None]
 """Called with the number of bytes read since the last call."""
+_EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 
 def source_of(path: Path, agent_id: str, name: str | None = None) -> Source:
@@ -205,3 +207,35 @@ def _bounded_lines(lines: IO[bytes], *, shorten: bool = False) -> Iterator[bytes
                 return
             raise UsageError(f"a line is longer than {MAX_LINE_BYTES:,} bytes; is this JSON Lines?")
         yield raw
+
+
+def are_in_order(lines: Iterable[bytes], field: str) -> bool:
+    """Returns whether no line is earlier than one before it; lines without a time can be anywhere."""
+    latest = _EARLIEST
+    for raw in lines:
+        moment = _moment(raw, field)
+        if moment is not None:
+            if moment < latest:
+                return False
+            latest = moment
+    return True
+
+
+def in_order(numbered: Iterable[tuple[int, bytes]], field: str) -> list[tuple[int, bytes]]:
+    """Returns the lines by their times; those of one moment, and those without a time, stay as they follow."""
+    latest = _EARLIEST
+    placed: list[tuple[datetime, int, bytes]] = []
+    for number, raw in numbered:
+        latest = _moment(raw, field) or latest
+        placed.append((latest, number, raw))
+    placed.sort(key=lambda line: line[:2])
+    return [(number, raw) for _, number, raw in placed]
+
+
+def _moment(raw: bytes, field: str) -> datetime | None:
+    """Returns when ``raw`` says that it was written; None for a line that the reader will refuse."""
+    try:
+        line = msgspec.json.decode(raw)
+        return parse_time(line[field]) if isinstance(line, dict) and isinstance(line.get(field), str) else None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, FormatError):
+        return None

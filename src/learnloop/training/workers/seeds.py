@@ -23,8 +23,8 @@ from learnloop.training.dataset_files import read_dataset
 from learnloop.training.disk import held
 from learnloop.training.options import TrainingOptions
 from learnloop.training.policy_files import write_policy
-from learnloop.training.trainers.choosing import make_trainer
 from learnloop.training.trainers.seed_trainer import Progress, SeedResult
+from learnloop.training.trainers.trainers import make_trainer
 from learnloop.training.workers.child_processes import Failure, child_environment, error_of
 
 RESULT_FILE = "result.json"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from learnloop.cli import extensions as command
+from learnloop.cli import setup as command
 from learnloop.cli.main import run
 from learnloop.core import extensions as core
 from tests.test_import_cost import HEAVY, measure

@@ -1,4 +1,7 @@
-"""Trains one algorithm with one seed from a data set: no environment is needed, but for evaluations."""
+"""Trains one algorithm with one seed: in an environment, where it collects, learns and evaluates, or from a data set.
+
+Without an environment nothing is collected, and only evaluations need one.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,89 @@ from typing import Any
 
 from learnloop.algorithms.base.algorithm import Algorithm
 from learnloop.algorithms.offline.learner import OfflineAlgorithm
+from learnloop.algorithms.on_policy.a3c import A3CConfig
 from learnloop.core.datasets import Dataset
 from learnloop.core.errors import CorruptError, UsageError
+from learnloop.core.seeding import derive_seed
 from learnloop.core.spaces import Spaces
+from learnloop.envs import EnvStream, make_stream
 from learnloop.envs.registry import EnvMaker, make_env
 from learnloop.envs.streams.lanes import spaces_of
 from learnloop.training.options import TrainingOptions
 from learnloop.training.trainers.assembling import assemble
-from learnloop.training.trainers.seed_trainer import LOG_SECONDS, Progress, SeedTrainer
+from learnloop.training.trainers.seed_trainer import EPISODE_WINDOW, LOG_SECONDS, Progress, SeedTrainer
+from learnloop.training.workers.asynchronous import AsynchronousTrainer
 
 PART = 64
 """So many updates are taken between two looks at the clock."""
+
+
+class Trainer(SeedTrainer):
+    """One seed of a training in an environment, in this process."""
+
+    def _build(self) -> Algorithm:
+        options = self.options
+        self._stream: EnvStream = make_stream(
+            self._env, options.n_envs, vectorization=options.vectorization, env_kwargs=options.env_kwargs or None
+        )
+        self._is_callers = not isinstance(self._env, str) and not callable(self._env)
+        try:
+            return assemble(options, self._stream.spaces, self._stream.num_lanes, self.seed)
+        except BaseException:
+            self._release()
+            raise
+
+    def _release(self) -> None:
+        if not self._is_callers:
+            self._stream.close()
+
+    def _train(self) -> None:
+        algorithm, stream, state = self.algorithm, self._stream, self._state
+        observations, masks = stream.reset(self._stream_seed())
+        begun = time.perf_counter() - state.seconds
+        total = self.options.budget
+        while algorithm.num_steps < total and not self._has_all_episodes():
+            actions = algorithm.choose(observations, masks)
+            step = stream.step(actions)
+            algorithm.record(step)
+            observations, masks = step.observations, step.masks
+            algorithm.set_progress(self._fraction())
+            learned = algorithm.learn()
+            now = time.perf_counter()
+            if now - self._last_log >= LOG_SECONDS and (learned or not algorithm.num_updates):
+                state.seconds = now - begun
+                self._log()
+            if algorithm.num_steps >= state.next_eval:
+                state.seconds = now - begun
+                self._evaluate()
+                begun = time.perf_counter() - state.seconds
+            if self.options.checkpoint_interval and algorithm.num_steps >= state.next_checkpoint:
+                state.seconds = time.perf_counter() - begun
+                algorithm.interrupt()
+                self._checkpoint()
+                observations, masks = stream.reset(self._stream_seed())
+                begun = time.perf_counter() - state.seconds
+        state.seconds = time.perf_counter() - begun
+        if not state.curve or state.curve[-1].num_steps != algorithm.num_steps:
+            self._evaluate()
+        self._log()
+
+    def _stream_seed(self) -> int:
+        """Returns the seed of the episodes from here on; it depends on nothing but the seed and the steps."""
+        return derive_seed(self.seed, "stream", self.algorithm.num_steps)
+
+    def _has_all_episodes(self) -> bool:
+        if self.options.episodes is None:
+            return False
+        self._take_episodes()
+        return self._state.num_episodes >= self.options.episodes
+
+    def _take_episodes(self) -> None:
+        state = self._state
+        for episode in self._stream.episodes():
+            state.num_episodes += 1
+            state.last_returns = [*state.last_returns[1 - EPISODE_WINDOW :], episode.total_reward]
+            state.last_lengths = [*state.last_lengths[1 - EPISODE_WINDOW :], episode.length]
 
 
 class OfflineTrainer(SeedTrainer):
@@ -111,3 +186,22 @@ def _check_spaces(env: str | EnvMaker, options: TrainingOptions, dataset: Datase
             f"the environment {options.env} has {found}, and the data set of {dataset.source} {dataset.spaces}; "
             "evaluate in the environment that was logged, or leave it out"
         )
+
+
+def make_trainer(
+    options: TrainingOptions,
+    seed: int,
+    dataset: Dataset | None = None,
+    *,
+    env: Any = None,
+    folder: Path | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> SeedTrainer:
+    """Returns the trainer of one seed; arguments and errors are those of ``SeedTrainer`` and ``OfflineTrainer``."""
+    if options.dataset is None:
+        has_workers = isinstance(options.algorithm_config(), A3CConfig)
+        kind = AsynchronousTrainer if has_workers else Trainer
+        return kind(options, seed, env=env, folder=folder, on_progress=on_progress)
+    if dataset is None:
+        raise CorruptError("the training is to learn from a data set, which is not there")
+    return OfflineTrainer(options, seed, dataset, env=env, folder=folder, on_progress=on_progress)

@@ -14,8 +14,8 @@ import pytest
 from learnloop.core.errors import CorruptError, DivergedError, NotFoundError, UsageError
 from learnloop.training.metrics_file import read_metrics
 from learnloop.training.options import TrainingOptions, make_options
-from learnloop.training.trainers.env_trainer import Trainer
 from learnloop.training.trainers.seed_trainer import Progress
+from learnloop.training.trainers.trainers import Trainer
 
 SMALL: dict[str, dict[str, Any]] = {
     "ppo": {"n_steps": 32, "batch_size": 32, "n_epochs": 2, "net_arch": (16,)},
@@ -95,7 +95,7 @@ def test_figures_are_written_as_they_come(tmp_path: Path) -> None:
 
 
 def test_progress_tells_how_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("learnloop.training.trainers.env_trainer.LOG_SECONDS", 0.0)
+    monkeypatch.setattr("learnloop.training.trainers.trainers.LOG_SECONDS", 0.0)
     seen: list[Progress] = []
     Trainer(small("ppo"), 3, on_progress=seen.append).run()
     assert [each.num_steps for each in seen] == sorted(each.num_steps for each in seen)
