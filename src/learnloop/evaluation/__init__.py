@@ -4,8 +4,9 @@ Everything here works on the protocols of core; nothing is stored.
 """
 
 from learnloop.evaluation.compare import Comparison, compare
-from learnloop.evaluation.held_out import FixedChoice, LoggedDecisions, LoggedHeldOut, OutcomeTable, Overlap
+from learnloop.evaluation.held_out import FixedChoice, LoggedDecisions, LoggedHeldOut, OutcomeTable
 from learnloop.evaluation.off_policy import Estimate, EstimateOptions, LogOverlap, estimate_value
+from learnloop.evaluation.overlap import Overlap, effective_sample_size
 from learnloop.evaluation.permutation import Interval, holm, paired_interval, sign_flip_p_value
 from learnloop.evaluation.policies import FixedPolicy, UniformPolicy
 from learnloop.evaluation.rates import wilson_interval
@@ -47,6 +48,7 @@ __all__ = [
     "Verification",
     "VerificationOptions",
     "compare",
+    "effective_sample_size",
     "estimate_value",
     "evaluate_returns",
     "holm",

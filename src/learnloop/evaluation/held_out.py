@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from learnloop.core.arrays import F64, Bools
 from learnloop.core.errors import FormatError, RewardError, UsageError
 from learnloop.core.protocols import Context, HeldOut, Policy, Sample
+from learnloop.evaluation.overlap import Overlap, overlap_of
 from learnloop.evaluation.policies import Choice, distributions, logged_probabilities
 
 OUTCOMES_SCHEMA = "learnloop.outcomes/v1"
@@ -23,19 +24,6 @@ class FixedChoice(NamedTuple):
     action: str
     rewards: F64
     """One a unit, shape ``(num_units,)``."""
-
-
-class Overlap(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a log says about a policy that did not make it."""
-
-    num_samples: int
-    effective_sample_size: float
-    """(sum w)^2 / sum w^2: so many decisions of the policy's own would say as much (Kong 1992)."""
-    mean_weight: float
-    """1 on average when propensities are right and the log tried all that the policy chooses."""
-    mean_weight_z: float | None
-    """How many standard errors (over units) the mean weight is from 1; None where that cannot be computed."""
-    max_weight: float
 
 
 @runtime_checkable
@@ -259,19 +247,7 @@ class LoggedDecisions:
     def overlap(self, policy: Policy) -> Overlap:
         """Returns how much these samples say about ``policy``."""
         weights = self._weights(policy)
-        if weights.size == 0:
-            return Overlap(
-                num_samples=0, effective_sample_size=0.0, mean_weight=0.0, mean_weight_z=None, max_weight=0.0
-            )
-        squares = float(np.sum(weights**2))
-        per_unit = self._unit_means(weights)
-        return Overlap(
-            num_samples=weights.size,
-            effective_sample_size=float(np.sum(weights)) ** 2 / squares if squares > 0 else 0.0,
-            mean_weight=float(np.mean(weights)),
-            mean_weight_z=_distance_from_one(per_unit),
-            max_weight=float(np.max(weights)),
-        )
+        return overlap_of(weights, self._unit_means(weights) - 1.0)
 
     def _weights(self, policy: Policy) -> F64:
         return logged_probabilities(policy, self._samples) / self._propensities
@@ -279,15 +255,6 @@ class LoggedDecisions:
     def _unit_means(self, values: F64) -> F64:
         size = len(self._units)
         return np.bincount(self._rows, values, minlength=size) / np.bincount(self._rows, minlength=size)
-
-
-def _distance_from_one(weights: F64) -> float | None:
-    """Returns (mean - 1) / standard error; 0 for weights that are all 1, None where the error is 0 or unknown."""
-    mean = float(np.mean(weights))
-    error = float(np.std(weights, ddof=1)) / weights.size**0.5 if weights.size > 1 else 0.0
-    if error > 0:
-        return (mean - 1) / error
-    return 0.0 if abs(mean - 1) < 1e-9 else None
 
 
 def checked_rewards(samples: Sequence[Sample]) -> F64:

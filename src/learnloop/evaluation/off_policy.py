@@ -18,7 +18,7 @@ from learnloop.core.errors import RewardError, UsageError, one_of
 from learnloop.core.protocols import Context, Policy, Sample
 from learnloop.core.seeding import generator
 from learnloop.evaluation.bounds import bernstein_bounds
-from learnloop.evaluation.held_out import Overlap
+from learnloop.evaluation.overlap import Overlap, overlap_of
 from learnloop.evaluation.permutation import Interval
 from learnloop.evaluation.policies import Choice, distributions
 
@@ -294,26 +294,12 @@ def _summed(values: F64, groups: Indices) -> F64:
 
 def _overlap(logged: LoggedArrays, by_unit: _UnitSums) -> LogOverlap:
     weights = logged.weights
-    squares, total = float(weights @ weights), float(weights.sum())
     sums = weights if logged.units is None else _summed(weights, logged.units)
     return LogOverlap(
-        num_samples=weights.size,
+        **msgspec.structs.asdict(overlap_of(weights, sums - by_unit.counts)),
         num_units=by_unit.counts.size,
-        effective_sample_size=total**2 / squares if squares > 0 else 0.0,
-        mean_weight=total / weights.size,
-        mean_weight_z=_distance_from_one(sums, by_unit.counts),
-        max_weight=float(weights.max()),
         unsupported_mass=logged.unsupported_mass,
     )
-
-
-def _distance_from_one(sums: F64, counts: F64) -> float | None:
-    """Returns (mean weight - 1) / its standard error over units; 0 where all are 1, None where it is not known."""
-    excess = sums - counts
-    error = float(np.std(excess, ddof=1)) * excess.size**0.5 if excess.size > 1 else 0.0
-    if error > 0:
-        return float(excess.sum()) / error
-    return 0.0 if bool(np.all(np.abs(excess) < 1e-9)) else None
 
 
 def _bootstrap(sums: tuple[F64, F64], options: EstimateOptions) -> Interval:
@@ -365,15 +351,8 @@ def _warnings(overlap: LogOverlap) -> list[str]:
 
 
 def _nothing(logged: LoggedArrays, options: EstimateOptions, num_missing: int) -> Estimate:
-    overlap = LogOverlap(
-        num_samples=0,
-        num_units=0,
-        effective_sample_size=0.0,
-        mean_weight=0.0,
-        mean_weight_z=None,
-        max_weight=0.0,
-        unsupported_mass=logged.unsupported_mass,
-    )
+    nothing = msgspec.structs.asdict(overlap_of(np.zeros(0), np.zeros(0)))
+    overlap = LogOverlap(**nothing, num_units=0, unsupported_mass=logged.unsupported_mass)
     return Estimate(
         estimator=options.estimator,
         value=None,

@@ -45,7 +45,8 @@ from learnloop.core.errors import UsageError
 from learnloop.core.protocols import HeldOut, Policy, Sample, Trainer
 from learnloop.core.records import Verdict
 from learnloop.core.seeding import derive_seed
-from learnloop.evaluation.held_out import LoggedHeldOut, Overlap, checked_rewards
+from learnloop.evaluation.held_out import LoggedHeldOut, checked_rewards
+from learnloop.evaluation.overlap import Overlap
 from learnloop.evaluation.permutation import (
     Interval,
     holm,

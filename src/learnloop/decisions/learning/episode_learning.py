@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,7 +24,7 @@ from learnloop.core.records import Decision
 from learnloop.decisions.learning.candidates import Candidate
 from learnloop.decisions.learning.episode_log import Situation, read_episodes
 from learnloop.decisions.service.settings import DecisionSettings, NetworkConfig
-from learnloop.evaluation.held_out import Overlap
+from learnloop.evaluation.overlap import Overlap, overlap_of
 from learnloop.evaluation.policies import logged_probabilities
 from learnloop.evaluation.splitting import split_by_unit
 from learnloop.registry import Registry
@@ -247,21 +246,7 @@ class LoggedEpisodes:
         """Returns how much these episodes say about ``policy``: their weights are those of whole episodes."""
         last = np.append(self._steps[1:] == 0, np.ones(min(1, len(self._steps)), dtype=np.bool_))
         weights = self._weights(policy)[last]
-        count = weights.size
-        if not count:
-            return Overlap(
-                num_samples=0, effective_sample_size=0.0, mean_weight=0.0, mean_weight_z=None, max_weight=0.0
-            )
-        squares, mean = float(weights @ weights), float(weights.mean())
-        error = float(weights.std(ddof=1)) / math.sqrt(count) if count > 1 else 0.0
-        z = (mean - 1) / error if error > 0 else (0.0 if abs(mean - 1) < 1e-9 else None)
-        return Overlap(
-            num_samples=count,
-            effective_sample_size=float(weights.sum()) ** 2 / squares if squares > 0 else 0.0,
-            mean_weight=mean,
-            mean_weight_z=z,
-            max_weight=float(weights.max()),
-        )
+        return overlap_of(weights, weights - 1.0)
 
     def _weights(self, policy: Policy) -> F64:
         """Returns w_t of each step, shape ``(num_steps,)``."""
