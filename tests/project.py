@@ -41,8 +41,8 @@ def module_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yields line and full name of each import of the package, anywhere in a file: ``learnloop.core.ids.make_id``."""
+def all_imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yields line and full name of each import, anywhere in a file: ``learnloop.core.ids.make_id``."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -50,7 +50,12 @@ def imported_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         else:
             continue
-        yield from ((node.lineno, name) for name in names if name.split(".")[0] == "learnloop")
+        yield from ((node.lineno, name) for name in names)
+
+
+def imported_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yields line and full name of each import of the package."""
+    return ((line, name) for line, name in all_imports(tree) if name.split(".")[0] == "learnloop")
 
 
 def circles(imports: Mapping[str, set[str]]) -> list[list[str]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.project import SOURCE, circles, imported_names, module_of, name_of, source_files, tree_of
+from tests.project import SOURCE, all_imports, circles, imported_names, module_of, name_of, source_files, tree_of
 
 LAYERS = [
     {"core"},
@@ -39,10 +39,14 @@ TOOLS = {"cli/probe.py": "a tool for those who write algorithms: it runs the pro
 ISLANDS = {"client": {"core"}, "serve/http": {"serve/http"}}
 """Rooms and parts of rooms that know nothing else of learnloop than this."""
 
+SQL = ("sqlalchemy", "psycopg", "learnloop.store.schema", "learnloop.store.mapping")
+"""What speaks SQL, for the store alone: other rooms call the functions of ``store/queries``."""
+
 MAX_FILES = 20
 """In one folder, ``__init__`` included: a room with more is divided into named parts."""
 
 RANKS = {room: rank for rank, layer in enumerate(LAYERS) for room in layer}
+_SQL = tuple(f"{each}." for each in SQL)
 MODULES = {module_of(path) for path in source_files()}
 
 
@@ -82,6 +86,38 @@ def test_imports_point_down() -> None:
         if len(parts) > 1 and parts[0] != "testing":
             found[name_of(path)] = faults(name_of(path), tree_of(path))
     assert {name: each for name, each in found.items() if each} == {}
+
+
+def sql_outside(name: str, tree: ast.Module) -> list[str]:
+    """Returns where the file ``name`` speaks SQL and is not the store's."""
+    if name.startswith("store/"):
+        return []
+    found = [f"line {line}: imports {each}" for line, each in all_imports(tree) if f"{each}.".startswith(_SQL)]
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+    return [*found, *(f"line {node.lineno}: runs SQL" for node in nodes if node.attr == "exec_driver_sql")]
+
+
+def test_sql_is_the_stores_alone() -> None:
+    found = {name_of(path): sql_outside(name_of(path), tree_of(path)) for path in source_files()}
+    assert {name: each for name, each in found.items() if each} == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "fine"),
+    [
+        ("store/a.py", "from sqlalchemy import select", True),
+        ("loop/a.py", "from learnloop.store import Connection, Store", True),
+        ("loop/a.py", "from learnloop.store.queries.spans import bare_spans", True),
+        ("loop/a.py", "def f():\n    import sqlalchemy.exc", False),
+        ("testing/a.py", "from sqlalchemy import text", False),
+        ("loop/a.py", "from learnloop.store import schema", False),
+        ("loop/a.py", "from learnloop.store.schema import spans", False),
+        ("loop/a.py", "from learnloop.store.mapping import table_of", False),
+        ("loop/a.py", "store.read(lambda connection: connection.exec_driver_sql('SELECT 1'))", False),
+    ],
+)
+def test_the_check_of_sql(name: str, source: str, fine: bool) -> None:
+    assert (sql_outside(name, ast.parse(source)) == []) is fine
 
 
 def test_no_circle_between_files() -> None:

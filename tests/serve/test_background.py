@@ -12,7 +12,7 @@ from learnloop.core.records import Episode, EpisodeStatus, Span, SpanStatus
 from learnloop.loop.traces.reading import EpisodeFilter, list_episodes
 from learnloop.loop.workspace.settings import find_settings
 from learnloop.loop.workspace.workspace import Workspace
-from learnloop.store.words import is_waiting
+from learnloop.store.full_text import is_waiting
 from tests.serve.conftest import Start
 from tests.serve.running import eventually
 

@@ -1,4 +1,4 @@
-"""learnloop.traces.search and store.words: every back end finds the same, whatever is asked and whatever happened."""
+"""learnloop.traces.search and store.full_text: every back end finds the same, whatever is asked and happened."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection, delete, select
 
 from learnloop.core.records import Span
-from learnloop.store import Store, backup, restore, schema
-from learnloop.store import words as words_module
-from learnloop.store.words import Term, is_waiting, matches
+from learnloop.store import Store, backup, full_text, restore, schema
+from learnloop.store.full_text import Term, is_waiting, matches
 from learnloop.testing.contracts.store_examples import T0, episode, span
 from learnloop.traces.search import (
     MAX_CHARACTERS,
@@ -155,9 +154,9 @@ def test_catching_up_can_be_given_a_time(store: Store) -> None:
 def test_an_index_of_another_version_is_made_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.write([say("s", "text")])
     assert found(store, "text") == ["s"]
-    monkeypatch.setattr(words_module, "_TABLE", "search_words_99")
+    monkeypatch.setattr(full_text, "_TABLE", "search_words_99")
     assert found(store, "text") == ["s"]
-    assert store.read(lambda connection: words_module._old_tables(connection)) == ["search_words_99"]
+    assert store.read(lambda connection: full_text._old_tables(connection)) == ["search_words_99"]
 
 
 def test_it_outlives_vacuum_and_restore(tmp_path: Path, sqlite_url: str) -> None:

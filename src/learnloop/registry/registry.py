@@ -399,7 +399,7 @@ def _check_clock(connection: Connection, moves: Iterable[AliasMove]) -> None:
 
 
 def _removable(connection: Connection, policy: str, keep: int) -> list[PolicyVersion]:
-    versions = all_records(connection, PolicyVersion)
+    versions = all_records(connection, PolicyVersion, order="policy_version_id")
     own = [version for version in versions if version.policy == policy]
     parents = {version.parent_id for version in versions if version.policy != policy and version.parent_id}
     unproven = {each.policy_version_id for each in own if not _is_proven(connection, each)}

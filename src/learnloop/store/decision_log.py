@@ -14,23 +14,11 @@ from collections.abc import Callable, Sequence
 
 from learnloop.core.records import Decision, Record
 from learnloop.store.engine import Place, Transform, prepare_sqlite_writer
+from learnloop.store.insert import EVENT_FIELDS, EVENT_KINDS
 from learnloop.store.mapping import filled, insert_statement, to_rows
 
 MAX_RECORDS = 128
 """Larger batches go the usual way, whose cost does not matter to them."""
-_EVENTS = """
-CREATE TEMP TRIGGER decision_events AFTER INSERT ON main.decisions BEGIN
-    INSERT INTO events (kind, subject, payload, created_at) VALUES (
-        'decision.made',
-        NEW.decision_id,
-        json_object(
-            'agent_id', NEW.agent_id, 'policy', NEW.policy, 'episode_id', NEW.episode_id, 'action', NEW.action
-        ),
-        CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)
-    );
-END
-"""
-"""As ``insert.insert_records`` reports them."""
 
 
 class DecisionLog:
@@ -92,7 +80,7 @@ class DecisionLog:
         try:
             prepare_sqlite_writer(connection)
             connection.execute("PRAGMA temp_store = MEMORY")
-            connection.execute(_EVENTS)
+            connection.execute(_event_trigger())
         except BaseException:
             connection.close()
             raise
@@ -108,3 +96,18 @@ class DecisionLog:
                 return False
             self._agents.add(agent_id)
         return True
+
+
+def _event_trigger() -> str:
+    """Returns the statement that makes a connection report decisions as ``insert_records`` does."""
+    payload = ", ".join(f"'{name}', NEW.{name}" for name in EVENT_FIELDS[Decision])
+    return f"""
+        CREATE TEMP TRIGGER decision_events AFTER INSERT ON main.decisions BEGIN
+            INSERT INTO events (kind, subject, payload, created_at) VALUES (
+                '{EVENT_KINDS[Decision]}',
+                NEW.decision_id,
+                json_object({payload}),
+                CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)
+            );
+        END
+    """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -32,6 +32,7 @@ from learnloop.core.records import (
 )
 from learnloop.store import schema
 from learnloop.store.engine import KNOWN_AGENTS, TRANSFORM
+from learnloop.store.full_text import queue_episodes
 from learnloop.store.mapping import (
     EPISODE_CHANGES,
     TABLES,
@@ -45,14 +46,13 @@ from learnloop.store.mapping import (
     to_rows,
 )
 from learnloop.store.queries.episodes import episode_states
-from learnloop.store.words import queue_episodes
 
 WRITE_LOCK = 0x6C6561726E
 """The key of PostgreSQL's advisory lock that gives sequences in the order of commits."""
 CHANNEL = "learnloop_events"
 """The channel on which PostgreSQL tells that events were written."""
 
-_SIMPLE_EVENTS: dict[type[Record], str] = {
+EVENT_KINDS: Mapping[type[Record], str] = {
     Decision: "decision.made",
     Reward: "reward.recorded",
     PolicyVersion: "policy.registered",
@@ -61,7 +61,8 @@ _SIMPLE_EVENTS: dict[type[Record], str] = {
     PolicySettings: "settings.changed",
     LearningUpdate: "learning.updated",
 }
-_EVENT_FIELDS: dict[type[Record], tuple[str, ...]] = {
+"""What a new record of each kind is reported as; an episode has events of its start and its end."""
+EVENT_FIELDS: Mapping[type[Record], tuple[str, ...]] = {
     Episode: ("agent_id", "task_id", "status"),
     Decision: ("agent_id", "policy", "episode_id", "action"),
     Reward: ("name", "value", "weight", "episode_id", "decision_id"),
@@ -71,7 +72,8 @@ _EVENT_FIELDS: dict[type[Record], tuple[str, ...]] = {
     PolicySettings: ("agent_id", "policy", "version", "author"),
     LearningUpdate: ("agent_id", "policy", "verdict", "policy_version_id", "error"),
 }
-_REPORTED = frozenset(_EVENT_FIELDS)
+"""What the payload of its event holds of each record."""
+_REPORTED = frozenset(EVENT_FIELDS)
 _CHUNK = 500
 _RANK = {kind: rank for rank, kind in enumerate(TABLES)}
 
@@ -275,7 +277,7 @@ def _report(records: Iterable[Record], fresh: dict[type[Record], set[str]], ende
         if kind is not Episode:
             if key in new_keys:
                 new_keys.discard(key)
-                yield _SIMPLE_EVENTS[kind], key, _payload(record)
+                yield EVENT_KINDS[kind], key, _payload(record)
             continue
         if key in new_keys:
             new_keys.discard(key)
@@ -286,4 +288,4 @@ def _report(records: Iterable[Record], fresh: dict[type[Record], set[str]], ende
 
 
 def _payload(record: Record) -> Json:
-    return {name: getattr(record, name) for name in _EVENT_FIELDS[type(record)]}
+    return {name: getattr(record, name) for name in EVENT_FIELDS[type(record)]}

@@ -385,7 +385,7 @@ api_keys = Table(
     _time("revoked_at", nullable=True),
 )
 
-# The index of words, which is made of the spans and can be thrown away: see words.py. Its table of words is made there.
+# The full-text index, which is made of the spans and can be thrown away; its table of words is made in full_text.py.
 
 search_queue = Table("search_queue", metadata, _key("episode_id"))
 

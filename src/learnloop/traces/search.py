@@ -15,11 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, select
 
 from learnloop.core.records import Span
-from learnloop.store import Store, schema
-from learnloop.store.words import (
+from learnloop.store import Connection, Store
+from learnloop.store.full_text import (
     Document,
     Term,
     add_words,
@@ -123,14 +122,11 @@ def catch_up(store: Store, *, seconds: float | None = None) -> bool:
     return True
 
 
-def forget_words(connection: Connection, span_ids: Sequence[str]) -> set[str | None]:
-    """Takes stored spans that are about to change, or to go, out of the index of words; returns their episodes' ids."""
-    known = indexed_spans(connection, span_ids)
-    spans = schema.spans.c
-    query = select(spans.span_id, spans.episode_id, spans.name, spans.error, spans.attributes)
-    rows = connection.execute(query.where(spans.span_id.in_(list(known)))).all() if known else []
-    remove_words(connection, [(known[row[0]], words_of_span(*row[2:])) for row in rows])
-    return {row[1] for row in rows}
+def forget_words(connection: Connection, span_ids: Sequence[str]) -> set[str]:
+    """Takes spans that are about to change, or to go, out of the full-text index; returns the ids of their episodes."""
+    found = indexed_spans(connection, span_ids)
+    remove_words(connection, [(number, words_of_span(*span[2:])) for number, span in found])
+    return {span.episode_id for _, span in found}
 
 
 def snippet(span: Span, terms: Sequence[Term]) -> Snippet:
@@ -147,11 +143,12 @@ def _index_some(connection: Connection) -> None:
     end = time.monotonic() + _SECONDS
     prepare_words(connection)
     while time.monotonic() < end and (episode_ids := waiting_episodes(connection, _EPISODES)):
-        rows: Sequence[Any] = [None] * _SPANS
-        while len(rows) == _SPANS and time.monotonic() < end:
-            rows = unindexed_spans(connection, episode_ids, _SPANS)
-            add_words(connection, [Document(row[0], row[1], words_of_span(*row[2:])) for row in rows])
-        if len(rows) < _SPANS:
+        number = _SPANS
+        while number == _SPANS and time.monotonic() < end:
+            spans = unindexed_spans(connection, episode_ids, _SPANS)
+            add_words(connection, [Document(*span[:2], words_of_span(*span[2:])) for span in spans])
+            number = len(spans)
+        if number < _SPANS:
             take_from_queue(connection, episode_ids)
 
 

@@ -44,7 +44,7 @@ def test_records_in_the_order_of_a_column(store: Store) -> None:
     store.write([reward("z"), reward("y")])
     store.write([reward("a"), reward("b", name="other")])
     where = {"name": reward("z").name}
-    assert [each.reward_id for each in store.read(all_records, Reward, where)] == ["a", "y", "z"]
+    assert [each.reward_id for each in store.read(all_records, Reward, where, order="reward_id")] == ["a", "y", "z"]
     assert [each.reward_id for each in store.read(all_records, Reward, where, order="sequence")] == ["z", "y", "a"]
 
 

@@ -15,7 +15,7 @@ from sqlalchemy import func, select
 from learnloop.core.errors import ConflictError, StoreError, UnreachableError
 from learnloop.core.records import Agent, Episode, EpisodeStatus, Reward, Span
 from learnloop.store import Store
-from learnloop.store.words import matches
+from learnloop.store.full_text import matches
 from learnloop.traces.conversation.messages import message, text_part
 from learnloop.traces.conversation.steps import steps_of
 from learnloop.traces.otlp import (

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import true
 
 from learnloop.core.records import (
     Agent,
@@ -26,10 +25,11 @@ from learnloop.core.records import (
     Span,
     Task,
 )
-from learnloop.store import Store, schema
+from learnloop.store import Store
+from learnloop.store.queries.episodes import EpisodeQuery
 from learnloop.testing.contracts.store_examples import T0, decision, episode, reward, span
 from learnloop.traces.privacy.redaction import RedactionSettings, Redactor
-from learnloop.traces.privacy.removal import Removal, count_removal, expired, remove_episodes
+from learnloop.traces.privacy.removal import Removal, count_removal, remove_episodes
 from learnloop.traces.privacy.rewriting import redact_stored
 from tests.traces.test_search import found
 
@@ -85,13 +85,13 @@ def counts(removal: Removal) -> tuple[int, ...]:
 
 def test_an_episode_goes_with_all_that_is_its_own(store: Store) -> None:
     store.write([*run("a"), *run("b"), episode("c", EpisodeStatus.COMPLETED, trace_id="tc", task_id="task-b")])
-    which = schema.episodes.c.episode_id.in_(["a", "b"])
+    which = EpisodeQuery(ids=["a", "b"])
     assert found(store, "words") == ["a-1", "b-1"]
     before = left(store)
-    planned = count_removal(store, schema.episodes.c.episode_id == "a")
+    planned = count_removal(store, EpisodeQuery(ids=["a"]))
     assert left(store) == before
     told: list[int] = []
-    removed = remove_episodes(store, schema.episodes.c.episode_id == "a", progress=told.append)
+    removed = remove_episodes(store, EpisodeQuery(ids=["a"]), progress=told.append)
     assert counts(planned) == counts(removed) == (1, 2, 1, 2)
     assert (removed.num_tasks, removed.scrubbed, told) == (1, True, [1])
     kept = {kind: [key for key in keys if not key.startswith("a") and key != "task-a"] for kind, keys in before.items()}
@@ -112,10 +112,10 @@ def test_what_is_old_goes_and_what_runs_stays(store: Store) -> None:
     store.write(
         [*run("old"), *run("new", days=9), *run("going", status=EpisodeStatus.RUNNING), *run("other", agent_id="b")]
     )
-    assert counts(count_removal(store, expired(T0 + DAY, "b")))[0] == 1
-    remove_episodes(store, expired(T0 + DAY, "packer"))
+    assert counts(count_removal(store, EpisodeQuery(agent_id="b", ended_before=T0 + DAY)))[0] == 1
+    remove_episodes(store, EpisodeQuery(agent_id="packer", ended_before=T0 + DAY))
     assert left(store)["Episode"] == ["going", "new", "other"]
-    remove_episodes(store, expired(T0 + DAY))
+    remove_episodes(store, EpisodeQuery(ended_before=T0 + DAY))
     assert left(store)["Episode"] == ["going", "new"]
 
 
@@ -135,8 +135,8 @@ def test_orphans_go_by_age(store: Store) -> None:
             reward("r-new", episode_id="gone", created_at=new),
         ]
     )  # fmt: skip
-    planned = count_removal(store, expired(T0 + DAY), T0 + DAY)
-    removed = remove_episodes(store, expired(T0 + DAY), orphans_before=T0 + DAY)
+    planned = count_removal(store, EpisodeQuery(ended_before=T0 + DAY), T0 + DAY)
+    removed = remove_episodes(store, EpisodeQuery(ended_before=T0 + DAY), orphans_before=T0 + DAY)
     assert counts(planned) == counts(removed) == (0, 2, 1, 3)
     assert left(store)["Span"] == ["kept-1", "kept-2", "s-gone2"]
     assert left(store)["Decision"] == ["d-11", "d-kept", "kept-d"]
@@ -153,8 +153,8 @@ def test_shares_and_questions_of_no_run_go_by_age(store: Store) -> None:
                  for name, run_id, when in (("old", "gone", T0), ("new", "gone", new), ("task", None, T0),
                                             ("kept", "kept", T0))])  # fmt: skip
     store.write([request(f"q-{when:%d}", episode_id="gone", created_at=when) for when in (T0, new)])
-    planned = count_removal(store, expired(T0 + DAY), T0 + DAY)
-    removed = remove_episodes(store, expired(T0 + DAY), orphans_before=T0 + DAY)
+    planned = count_removal(store, EpisodeQuery(ended_before=T0 + DAY), T0 + DAY)
+    removed = remove_episodes(store, EpisodeQuery(ended_before=T0 + DAY), orphans_before=T0 + DAY)
     for each in (planned, removed):
         assert (each.num_shares, each.num_label_requests, each.num_episodes) == (2, 1, 0)
     assert left(store)["RewardShare"] == ["kept-s", "s-kept", "s-new"]
@@ -182,7 +182,7 @@ def test_removing_holds_the_store_for_moments_only(tmp_path: Path) -> None:
 
         thread = threading.Thread(target=record)
         thread.start()
-        removed = remove_episodes(store, expired(T0 + DAY))
+        removed = remove_episodes(store, EpisodeQuery(ended_before=T0 + DAY))
         done.set()
         thread.join()
         assert removed.num_spans == 6_000
@@ -242,7 +242,7 @@ def test_what_is_taken_out_is_gone_from_the_files(planted: tuple[Store, Path]) -
 
 def test_what_is_removed_is_gone_from_the_files(planted: tuple[Store, Path]) -> None:
     store, folder = planted
-    assert remove_episodes(store, true()).num_spans == 2
+    assert remove_episodes(store, EpisodeQuery()).num_spans == 2
     content = bytes_of(folder)
     assert content.count(SECRET.encode()) == 1  # in a task that is nobody's attempt
     assert b"abcdefghijkl0123456789xyz" not in content
@@ -258,9 +258,9 @@ def test_a_look_changes_nothing(planted: tuple[Store, Path]) -> None:
 
 def test_only_the_episodes_that_are_meant_change_on_every_back_end(store: Store) -> None:
     store.write(records())
-    done = redact_stored(store, redactor(), schema.episodes.c.agent_id == "b")
+    done = redact_stored(store, redactor(), EpisodeQuery(agent_id="b"))
     assert done.num_changed == {"episode": 1}
-    done = redact_stored(store, redactor(word="ordi[a-z]{3,5}"), schema.episodes.c.episode_id == "e1")
+    done = redact_stored(store, redactor(word="ordi[a-z]{3,5}"), EpisodeQuery(ids=["e1"]))
     assert done.num_changed == {"episode": 1, "span": 2, "reward": 1, "share": 1, "label_request": 1}
     assert store.get(Span, "s2").attributes == {"input": "[word]"}
     assert found(store, "ordinary") == []

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from learnloop.core.records import Json, Span
-    from learnloop.loop.traces.reading import EpisodeDetail, EpisodeRow, SpanOutline
+    from learnloop.loop.traces.reading import EpisodeDetail, EpisodeRow
     from learnloop.loop.traces.stats import TraceStats
     from learnloop.loop.workspace.following import Happening
+    from learnloop.store.queries.spans import SpanOutline
     from learnloop.traces.conversation.steps import Step
 
 _EMPTY = "no episodes; record some with learnloop.Loop, or: learnloop traces import FILE"

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
-from sqlalchemy import select
 
 from learnloop.core.attempts import Attempt
 from learnloop.core.errors import FormatError, MissingExtraError, NotFoundError, UsageError
@@ -26,8 +25,7 @@ from learnloop.rewards.functions.built_in import BUILT_IN
 from learnloop.rewards.judge.agreement import CalibrationReport, Judgement, calibration_report
 from learnloop.rewards.scoring.engine import RewardEngine, Scored
 from learnloop.rewards.scoring.function import RewardFunction
-from learnloop.store import schema
-from learnloop.store.queries.rewards import reward_of_episode
+from learnloop.store.queries.episodes import EpisodeQuery, episode_ids
 
 Line = TypeVar("Line")
 _PAGE = 500
@@ -143,15 +141,8 @@ def _stored(workspace: Workspace, ids: Sequence[str]) -> Iterator[Episode]:
 
 
 def _ids(workspace: Workspace, choice: EpisodeChoice) -> list[str]:
-    table = schema.episodes.c
-    query = select(table.episode_id).order_by(table.started_at, table.episode_id)
-    if choice.agent is not None:
-        query = query.where(table.agent_id == choice.agent)
-    if choice.task is not None:
-        query = query.where(table.task_id == choice.task)
-    if choice.without_reward:
-        query = query.where(reward_of_episode(table.episode_id).is_(None))
-    return workspace.store.read(lambda connection: list(connection.execute(query).scalars()))
+    asked = EpisodeQuery(agent_id=choice.agent, task_id=choice.task, without_reward=choice.without_reward)
+    return workspace.store.read(episode_ids, asked)
 
 
 def score_episodes(

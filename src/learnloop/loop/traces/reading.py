@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
-from sqlalchemy import Connection, Select, Text, cast, func, literal, select, tuple_
 
 from learnloop.core.clock import from_micros, now, to_micros
 from learnloop.core.errors import NotFoundError, UsageError, one_of
-from learnloop.core.records import Decision, Episode, EpisodeStatus, Json, Reward, Span, SpanStatus
+from learnloop.core.records import Decision, Episode, EpisodeStatus, Json, Reward, Span
 from learnloop.core.rewards import RewardState, state_of
 from learnloop.loop.traces.exporting import export_as
 from learnloop.loop.workspace.workspace import Workspace
-from learnloop.store import schema
-from learnloop.store.mapping import record_columns, to_record
-from learnloop.store.queries.rewards import reward_of_episode
+from learnloop.store.full_text import Term, found_spans
+from learnloop.store.queries.episodes import EpisodeQuery, FoundEpisode, episode_ids_like, newest_episodes
+from learnloop.store.queries.spans import SpanOutline, span_outlines, span_usage
 from learnloop.store.queries.waiting import waiting_episodes
-from learnloop.store.words import Term, matches
 from learnloop.traces.conversation.steps import MODEL_OPERATIONS, Step, steps_of
 from learnloop.traces.search import Snippet, catch_up, parse_query, snippet
 
 MAX_PAGE = 1_000
 """Episodes on one page."""
-_LAST = "\U0010ffff"
-"""Behind all other characters."""
-_STATUSES = {status.value: status for status in SpanStatus}
 
 
 class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,19 +74,6 @@ class EpisodeDetail(msgspec.Struct, frozen=True, kw_only=True):
     rewards: list[Reward]
 
 
-class SpanOutline(msgspec.Struct, frozen=True):
-    """A span without what was said in it; positional, since there may be many."""
-
-    span_id: str
-    parent_id: str | None
-    operation: str
-    name: str
-    status: SpanStatus
-    error: str | None
-    started_at: datetime
-    ended_at: datetime
-
-
 AnySpan = TypeVar("AnySpan", Span, SpanOutline)
 
 
@@ -126,14 +108,19 @@ def list_episodes(
         return EpisodePage(rows=[], next_cursor=None)
     if terms:
         catch_up(workspace.store)
-    query = _episodes(narrowed, {"agent_id": agent, "task_id": task, "status": status})
-    place = (schema.episodes.c.started_at, schema.episodes.c.episode_id)
-    if after is not None:
-        query = query.where(tuple_(*place) < _read_cursor(after))
-    query = query.order_by(*(column.desc() for column in place)).limit(limit + 1)
-    found = workspace.store.read(lambda connection: _found(connection, query, terms))
-    rows = _with_snippets(workspace, found[:limit], terms) if terms else [_row(*each) for each in found[:limit]]
-    rows = _with_waiting(workspace, rows)
+    asked = EpisodeQuery(
+        agent_id=agent,
+        task_id=task,
+        status=status,
+        source=narrowed.source,
+        since=narrowed.since,
+        until=narrowed.until,
+        reward_below=narrowed.reward_below,
+        reward_above=narrowed.reward_above,
+    )
+    place = None if after is None else _read_cursor(after)
+    found = workspace.store.read(newest_episodes, asked, terms, place, limit + 1)
+    rows = _with_waiting(workspace, _rows(workspace, found[:limit], terms))
     return EpisodePage(rows=rows, next_cursor=_cursor(rows[-1].episode) if len(found) > limit else None)
 
 
@@ -144,10 +131,7 @@ def resolve_episode(workspace: Workspace, text: str) -> str:
         NotFoundError: no id begins with it.
         UsageError: several do.
     """
-    column = schema.episodes.c.episode_id
-    query = select(column).where(column >= text, column <= text + _LAST).order_by(column).limit(4)
-    read = workspace.store.read
-    found: list[str] = read(lambda connection: list(connection.execute(query).scalars())) if text else []
+    found = workspace.store.read(episode_ids_like, text, 4) if text else []
     if text in found or len(found) == 1:
         return found[0]
     if found:
@@ -162,40 +146,12 @@ def trace_skeleton(workspace: Workspace, episode_id: str) -> list[SpanOutline]:
         NotFoundError: there is no such episode.
     """
     workspace.store.get(Episode, episode_id)
-    table = schema.spans.c
-    columns = [table[name] for name in SpanOutline.__struct_fields__]
-    query = select(*columns).where(table.episode_id == episode_id).order_by(table.started_at, table.span_id)
-    rows = workspace.store.read(lambda connection: connection.execute(query).all())
-    return [
-        SpanOutline(span_id, parent_id, operation, name, _STATUSES[status], error, started_at, ended_at)
-        for span_id, parent_id, operation, name, status, error, started_at, ended_at in rows
-    ]
+    return workspace.store.read(span_outlines, episode_id)
 
 
 def token_usage(workspace: Workspace, episode_id: str) -> dict[str, Json]:
     """Returns what is known of the tokens of an episode's calls of models, by the id of the span."""
-    table = schema.spans.c
-    of_models = table.operation.in_(MODEL_OPERATIONS)
-
-    def read(connection: Connection) -> dict[str, Json]:
-        query = select(table.span_id, usage_column(connection)).where(table.episode_id == episode_id, of_models)
-        return {row[0]: usage for row in connection.execute(query) if (usage := read_usage(row[1]))}
-
-    return workspace.store.read(read)
-
-
-def usage_column(connection: Connection) -> Any:
-    """Returns a column of what spans say of their tokens, for ``read_usage``: the rest of them is not read."""
-    attributes = schema.spans.c.attributes
-    if connection.dialect.name == "sqlite":
-        return func.json_quote(func.json_extract(attributes, "$.usage"))
-    return cast(func.jsonb_extract_path(attributes, "usage"), Text)
-
-
-def read_usage(value: str | None) -> Json:
-    """Returns the counts in a value of ``usage_column``; none where there are none."""
-    usage = None if value is None else msgspec.json.decode(value)
-    return usage if isinstance(usage, dict) else {}
+    return workspace.store.read(span_usage, episode_id, MODEL_OPERATIONS)
 
 
 def show_steps(workspace: Workspace, episode_id: str) -> list[Step]:
@@ -253,50 +209,11 @@ def export_to(workspace: Workspace, file: Path, *, agent_id: str | None = None) 
     return export_as(workspace, file, "learnloop", agent=agent_id).number
 
 
-def _episodes(narrowed: EpisodeFilter, where: Mapping[str, str | None]) -> Select[Any]:
-    """Returns the query of the ids of the episodes that are meant."""
-    columns = schema.episodes.c
-    given = {**where, "source": narrowed.source}
-    conditions = [columns[name] == value for name, value in given.items() if value is not None]
-    if narrowed.since is not None:
-        conditions.append(columns.started_at >= narrowed.since)
-    if narrowed.until is not None:
-        conditions.append(columns.started_at < narrowed.until)
-    if narrowed.reward_below is not None:
-        conditions.append(reward_of_episode(columns.episode_id) < narrowed.reward_below)
-    if narrowed.reward_above is not None:
-        conditions.append(reward_of_episode(columns.episode_id) > narrowed.reward_above)
-    return select(columns.episode_id).where(*conditions)
-
-
-def _found(
-    connection: Connection, query: Select[Any], terms: Sequence[Term] | None
-) -> list[tuple[Episode, float | None, int]]:
-    """Returns each episode with its reward and the number of the span that was searched for, 0 where none was."""
-    number: Any = literal(0)
-    if terms:
-        found, numbers = matches(connection.dialect.name, terms), schema.search_episodes.c
-        number = found.c.search_id
-        query = query.join(schema.search_episodes, numbers.episode_id == schema.episodes.c.episode_id)
-        query = query.join(found, found.c.number == numbers.number)
-    page = query.add_columns(number.label("search_id")).subquery("page")
-    columns = schema.episodes.c
-    reward = reward_of_episode(columns.episode_id)  # of the page alone
-    whole = select(*record_columns(Episode), reward, page.c.search_id)
-    whole = whole.join(page, page.c.episode_id == columns.episode_id)
-    whole = whole.order_by(columns.started_at.desc(), columns.episode_id.desc())
-    return [(to_record(Episode, row[:-2]), row[-2], row[-1]) for row in connection.execute(whole)]
-
-
-def _with_snippets(
-    workspace: Workspace, found: Sequence[tuple[Episode, float | None, int]], terms: Sequence[Term]
-) -> list[EpisodeRow]:
-    known, spans = schema.search_spans.c, schema.spans
-    query = select(*record_columns(Span), known.search_id).join(schema.search_spans, known.span_id == spans.c.span_id)
-    query = query.where(known.search_id.in_([each[2] for each in found]))
-    rows = workspace.store.read(lambda connection: connection.execute(query).all())
-    snippets = {row[-1]: snippet(to_record(Span, row[:-1]), terms) for row in rows}
-    return [_row(episode, reward, number, snippets.get(number)) for episode, reward, number in found]
+def _rows(workspace: Workspace, found: Sequence[FoundEpisode], terms: Sequence[Term] | None) -> list[EpisodeRow]:
+    """Returns episodes as they are listed, with snippets where something was searched for."""
+    spans = workspace.store.read(found_spans, [each.search_id for each in found]) if terms else {}
+    snippets = {number: snippet(span, terms) for number, span in spans.items()} if terms else {}
+    return [_row(each.episode, each.reward, snippets.get(each.search_id)) for each in found]
 
 
 def _with_waiting(workspace: Workspace, rows: list[EpisodeRow]) -> list[EpisodeRow]:
@@ -324,7 +241,7 @@ def _read_cursor(cursor: str) -> tuple[datetime, str]:
         raise UsageError(f"{cursor!r} is no cursor; give the one that the page before ended with") from error
 
 
-def _row(episode: Episode, reward: float | None, _: int, found: Snippet | None = None) -> EpisodeRow:
+def _row(episode: Episode, reward: float | None, found: Snippet | None) -> EpisodeRow:
     ended = None if episode.metadata.get("time_unknown") is True else episode.ended_at
     return EpisodeRow(
         episode=episode,

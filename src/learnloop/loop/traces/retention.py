@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, true
-
 from learnloop.core.clock import now
 from learnloop.core.errors import UsageError
 from learnloop.loop.traces.reading import resolve_episode
 from learnloop.loop.workspace.workspace import Workspace
-from learnloop.store import schema
-from learnloop.traces.privacy.removal import Removal, count_removal, expired, remove_episodes
+from learnloop.store.queries.episodes import EpisodeQuery
+from learnloop.traces.privacy.removal import Removal, count_removal, remove_episodes
 from learnloop.traces.privacy.rewriting import Rewriting, redact_stored
 
 Progress = Callable[[int], None]
@@ -32,8 +30,7 @@ def remove_named(
     Raises:
         NotFoundError: there is no such episode; nothing was removed.
     """
-    ids = [resolve_episode(workspace, each) for each in episodes]
-    which = schema.episodes.c.episode_id.in_(ids)
+    which = EpisodeQuery(ids=[resolve_episode(workspace, each) for each in episodes])
     if dry_run:
         return count_removal(workspace.store, which)
     return remove_episodes(workspace.store, which, progress=progress)
@@ -58,7 +55,7 @@ def remove_old(
         dry_run: only count.
         progress: told of the number of episodes removed.
     """
-    which = expired(before, agent)
+    which = EpisodeQuery(agent_id=agent, ended_before=before)
     orphans_before = before if agent is None else None
     if dry_run:
         return count_removal(workspace.store, which, orphans_before)
@@ -111,9 +108,8 @@ def redact(
     redactor = workspace.redactor(patterns)
     if redactor.is_off:
         raise UsageError("redaction is switched off in learnloop.toml, so there is nothing to take out; give --pattern")
-    which: ColumnElement[bool] | None = None
-    if episodes:
-        which = schema.episodes.c.episode_id.in_([resolve_episode(workspace, each) for each in episodes])
-    if agent is not None:
-        which = (true() if which is None else which) & (schema.episodes.c.agent_id == agent)
-    return redact_stored(workspace.store, redactor, which, dry_run=dry_run, progress=progress)
+    which = EpisodeQuery(
+        ids=[resolve_episode(workspace, each) for each in episodes] if episodes else None, agent_id=agent
+    )
+    chosen = None if which == EpisodeQuery() else which
+    return redact_stored(workspace.store, redactor, chosen, dry_run=dry_run, progress=progress)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from sqlalchemy import case, select
 
 from learnloop.core.clock import now
 from learnloop.core.records import EpisodeStatus, Json, Span, SpanStatus
 from learnloop.core.rewards import RewardState, state_of
-from learnloop.loop.traces.reading import read_usage, usage_column
 from learnloop.loop.workspace.workspace import Workspace
-from learnloop.store import schema
-from learnloop.store.queries.rewards import reward_of_episode
+from learnloop.store.queries.episodes import EpisodeOutline, EpisodeQuery, episode_outlines
+from learnloop.store.queries.spans import bare_spans
 from learnloop.store.queries.waiting import waiting_episodes
 from learnloop.traces.conversation.steps import MODEL_OPERATIONS, TOOL_OPERATION, steps_of
 from learnloop.traces.datasets.groups import GroupReport, count_groups
@@ -103,23 +99,23 @@ class _Counts:
 def trace_stats(workspace: Workspace, *, agent: str | None = None) -> TraceStats:
     """Returns figures of the episodes of ``agent``, or of all where that is None."""
     counts = _Counts()
-    for spans in _spans_by_episode(workspace, agent):
+    episodes = workspace.store.read(episode_outlines, EpisodeQuery(agent_id=agent))
+    for spans in _spans_by_episode(workspace, episodes):
         counts.take(spans)
-    rows = _episodes(workspace, agent)
-    rewards, durations = [row.reward for row in rows], _durations(rows)
+    durations = [seconds for episode in episodes if (seconds := _seconds(episode)) is not None]
     waiting = workspace.store.read(waiting_episodes, now())
-    states = Counter(state_of(row.reward, is_awaited=_is_awaited(row, waiting)) for row in rows)
+    states = Counter(state_of(each.reward, is_awaited=_is_awaited(each, waiting)) for each in episodes)
     tools = [
         ToolStats(
             name=name, num_calls=number, num_failed=counts.failed[name], failure_rate=counts.failed[name] / number
         )
         for name, number in counts.calls.most_common()
     ]
-    known = [reward for reward in rewards if reward is not None]
+    known = [episode.reward for episode in episodes if episode.reward is not None]
     p50, p95 = np.percentile(durations, [50, 95]).tolist() if durations else (None, None)
     return TraceStats(
-        num_episodes=len(rewards),
-        statuses=dict(Counter(row.status for row in rows)),
+        num_episodes=len(episodes),
+        statuses=dict(Counter(episode.status for episode in episodes)),
         num_spans=counts.spans,
         num_steps=counts.steps,
         tools=tools,
@@ -128,7 +124,7 @@ def trace_stats(workspace: Workspace, *, agent: str | None = None) -> TraceStats
         num_model_calls_without_tokens=counts.without_tokens,
         rewards=RewardStats(
             num_known=len(known),
-            num_unknown=len(rewards) - len(known),
+            num_unknown=len(episodes) - len(known),
             num_pending=states[RewardState.PENDING],
             mean=sum(known) / len(known) if known else None,
         ),
@@ -139,78 +135,21 @@ def trace_stats(workspace: Workspace, *, agent: str | None = None) -> TraceStats
     )
 
 
-class _Row(NamedTuple):
-    """What is counted of an episode."""
-
-    episode_id: str
-    status: str
-    started_at: datetime
-    ended_at: datetime | None
-    metadata: Json
-    reward: float | None
+def _seconds(episode: EpisodeOutline) -> float | None:
+    """Returns how long an episode took; None: it has not ended, or its times are not known."""
+    if episode.ended_at is None or episode.metadata.get("time_unknown") is True:
+        return None
+    return (episode.ended_at - episode.started_at).total_seconds()
 
 
-def _episodes(workspace: Workspace, agent: str | None) -> list[_Row]:
-    table = schema.episodes.c
-    columns = (table.episode_id, table.status, table.started_at, table.ended_at, table.metadata)
-    query = select(*columns, reward_of_episode(table.episode_id))
-    query = query if agent is None else query.where(table.agent_id == agent)
-    return [_Row(*row) for row in workspace.store.read(lambda connection: connection.execute(query).all())]
+def _is_awaited(episode: EpisodeOutline, waiting: Collection[str]) -> bool:
+    return episode.status == EpisodeStatus.RUNNING.value or episode.episode_id in waiting
 
 
-def _durations(rows: Sequence[_Row]) -> list[float]:
-    """Returns the seconds that those took that ended and whose times are known."""
-    return [
-        (row.ended_at - row.started_at).total_seconds()
-        for row in rows
-        if row.ended_at is not None and row.metadata.get("time_unknown") is not True
-    ]
-
-
-def _is_awaited(row: _Row, waiting: Collection[str]) -> bool:
-    return row.status == EpisodeStatus.RUNNING.value or row.episode_id in waiting
-
-
-def _spans_by_episode(workspace: Workspace, agent: str | None) -> Iterator[list[Span]]:
+def _spans_by_episode(workspace: Workspace, episodes: Sequence[EpisodeOutline]) -> Iterator[list[Span]]:
     """Yields the spans of each episode, without what was said in them."""
-    table = schema.episodes.c
-    after = ""
-    while True:
-        query = select(table.episode_id).where(table.episode_id > after).order_by(table.episode_id).limit(_EPISODES)
-        query = query if agent is None else query.where(table.agent_id == agent)
-        ids = workspace.store.read(lambda connection, query=query: list(connection.execute(query).scalars()))  # type: ignore[misc]
-        if not ids:
-            return
-        after = ids[-1]
-        for _, spans in groupby(_outlines(workspace, ids), key=lambda span: span.episode_id):
+    for start in range(0, len(episodes), _EPISODES):
+        ids = [episode.episode_id for episode in episodes[start : start + _EPISODES]]
+        found = workspace.store.read(bare_spans, ids, MODEL_OPERATIONS)
+        for _, spans in groupby(found, key=lambda span: span.episode_id):
             yield list(spans)
-
-
-def _outlines(workspace: Workspace, episode_ids: Sequence[str]) -> Iterable[Span]:
-    spans = schema.spans.c
-    columns = (spans.span_id, spans.episode_id, spans.parent_id, spans.operation, spans.name, spans.status)
-
-    def read(connection: Any) -> list[Span]:
-        times = (spans.started_at, spans.ended_at)
-        of_models = spans.operation.in_(MODEL_OPERATIONS)
-        usage = case((of_models, usage_column(connection)))
-        query = select(*columns, *times, of_models, usage).where(spans.episode_id.in_(episode_ids))
-        return [_outline(row) for row in connection.execute(query.order_by(spans.episode_id))]
-
-    return workspace.store.read(read)
-
-
-def _outline(row: Sequence[Any]) -> Span:
-    span_id, episode_id, parent_id, operation, name, status, started_at, ended_at, is_model, usage = row
-    return Span(
-        span_id=span_id,
-        trace_id=episode_id,
-        episode_id=episode_id,
-        parent_id=parent_id,
-        operation=operation,
-        name=name,
-        status=SpanStatus(status),
-        started_at=started_at,
-        ended_at=ended_at,
-        attributes={"usage": read_usage(usage)} if is_model else {},
-    )

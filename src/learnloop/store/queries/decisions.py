@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Select, case, exists, func, or
 
 from learnloop.core.records import Decision
 from learnloop.store import schema
-from learnloop.store.queries.records import fetch, fetch_numbered, query_of
+from learnloop.store.queries.records import fetch, fetch_numbered, is_one_of, query_of
 
 
 class DecisionQuery(NamedTuple):
@@ -65,6 +65,13 @@ def decisions_of_requests(
         if request_id in wanted:
             found.setdefault(request_id, []).append(decision_id)
     return found
+
+
+def episodes_of_decisions(connection: Connection, decision_ids: Collection[str]) -> dict[str, str | None]:
+    """Returns the episode of each of the decisions that are there; None: it was made outside of one."""
+    table = schema.decisions.c
+    query = select(table.decision_id, table.episode_id).where(is_one_of(connection, table.decision_id, decision_ids))
+    return {row[0]: row[1] for row in connection.execute(query)}
 
 
 def num_policies(connection: Connection, agent_id: str) -> int:

@@ -53,9 +53,9 @@ def select_records(
 
 
 def all_records(connection: Connection, kind: type[R], where: Where = ANY, *, order: str | None = None) -> list[R]:
-    """Returns all records that fit ``where`` in the order of their key, or of the column ``order``."""
-    place = key_column(kind) if order is None else table_of(kind).columns[order]
-    return fetch(connection, kind, query_of(kind).where(*_conditions(connection, kind, where)).order_by(place))
+    """Returns all records that fit ``where``, in the order of a column where one is named."""
+    query = query_of(kind).where(*_conditions(connection, kind, where))
+    return fetch(connection, kind, query if order is None else query.order_by(table_of(kind).columns[order]))
 
 
 def find_record(connection: Connection, kind: type[R], key: str) -> R | None:

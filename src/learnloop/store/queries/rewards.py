@@ -5,7 +5,7 @@ What an episode was worth is the rule of ``core/rewards.py``, which a property t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -27,7 +27,7 @@ from sqlalchemy import (
 from learnloop.core.records import DEFAULT, TOTAL, Reward
 from learnloop.core.rewards import COMPUTED, LABEL
 from learnloop.store import schema
-from learnloop.store.queries.records import fetch_numbered, query_of
+from learnloop.store.queries.records import fetch_numbered, is_one_of, query_of
 
 _CHUNK = 1_000
 
@@ -60,6 +60,33 @@ def earned_rewards(
             query = query if before is None else query.where(table.sequence < before)
             found += fetch_numbered(connection, Reward, query)
     return [reward for _, reward in sorted(found, key=itemgetter(0))]
+
+
+def rewards_naming(
+    connection: Connection, episode_ids: Sequence[str], decision_ids: Sequence[str]
+) -> list[tuple[int, Reward]]:
+    """Returns the rewards that name one of these episodes, or no episode and one of these decisions.
+
+    Each comes with its sequence: those of episodes first, and each sort in the order of the log.
+    """
+    table = schema.rewards.c
+    found: list[tuple[int, Reward]] = []
+    for column, ids, more in (
+        (table.episode_id, episode_ids, ()),
+        (table.decision_id, decision_ids, (table.episode_id.is_(None),)),
+    ):
+        query = query_of(Reward).where(is_one_of(connection, column, ids), *more).order_by(table.sequence)
+        found += fetch_numbered(connection, Reward, query) if ids else []
+    return found
+
+
+def waiting_rewards(connection: Connection, episode_ids: Collection[str]) -> list[tuple[str, str]]:
+    """Returns of the rewards that name one of these episodes and a span the ids of the reward and of the span."""
+    table = schema.rewards.c
+    query = select(table.reward_id, table.span_id).where(
+        is_one_of(connection, table.episode_id, episode_ids), table.span_id.is_not(None)
+    )
+    return [(row[0], row[1]) for row in connection.execute(query)]
 
 
 def reward_of_episode(episode_id: ColumnElement[str]) -> ScalarSelect[Any]:

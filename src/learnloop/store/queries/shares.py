@@ -41,7 +41,9 @@ def counting_shares(connection: Connection, episode_id: str) -> list[RewardShare
     table = schema.reward_history.c
     newest = select(func.max(table.completion_id)).where(table.episode_id == episode_id)
     completion_id = connection.execute(newest).scalar_one()
-    return [] if completion_id is None else all_records(connection, RewardShare, {"completion_id": completion_id})
+    if completion_id is None:
+        return []
+    return all_records(connection, RewardShare, {"completion_id": completion_id}, order="reward_share_id")
 
 
 def credit_totals(

@@ -6,8 +6,6 @@ import threading
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
-from sqlalchemy import Connection, text, update
-
 from learnloop.core.errors import ConflictError, LearnloopError, NotFoundError, StoreError, UsageError
 from learnloop.core.records import (
     Agent,
@@ -22,7 +20,8 @@ from learnloop.core.records import (
     Span,
     Task,
 )
-from learnloop.store import Store, insert_events, insert_records, schema
+from learnloop.store import Connection, Store, insert_events, insert_records
+from learnloop.store.queries.records import change_records, count_records
 from learnloop.testing.contracts.contract import expect, refuses, same
 from learnloop.testing.contracts.store_examples import (
     EVERY_RECORD,
@@ -241,10 +240,10 @@ class StoreContract(StoreReadingContract):
             wanted = [float(number) for number in np.array(given, dtype=np.float16)]
             same(store.get(Memory, "m").embedding, wanted, "embeddings are kept with 16 bits", LOST)
             same(store.count(Memory, where={"embedding_dimension": 384}), 1, "their dimension is kept", LOST)
-            change = text("UPDATE agent_memories SET embedding_dimension = 3")
             why = "vectors of several models would be compared"
             promise = "a dimension that is not the embedding's is refused"
-            refuses(UsageError, promise, why, store.run, lambda connection: connection.execute(change))
+            changes = {"embedding_dimension": 3}
+            refuses(UsageError, promise, why, store.run, change_records, Memory, {"memory_id": "m"}, changes)
             promise = "a number beyond 16 bits is refused"
             says(refuses(UsageError, promise, LOST, store.write, [memory("n", [1e9])]), r"Memory\.embedding")
 
@@ -311,15 +310,15 @@ class StoreContract(StoreReadingContract):
             same(found, (25, 15, 10), "a full queue drops and counts", "agents would wait, or memory would fill")
             same(store.count(Span), 10, "what was taken is written", LOST)
 
-    def test_statements_of_ones_own_take_the_same_values(self) -> None:
-        """Rooms above write with the tables of the schema where records alone do not do."""
+    def test_changes_take_the_same_values_as_records(self) -> None:
+        """A change of some fields keeps what a record with these values would."""
         with self.open_store() as store:
             store.write([episode(metadata={"a": 1})])
-            change = update(schema.episodes).values(metadata={"b": [1, None]}, ended_at=T0, truncated=True)
-            store.run(lambda it: it.execute(change.where(schema.episodes.c.episode_id == "e1")))
+            changes = {"metadata": {"b": [1, None]}, "ended_at": T0, "truncated": True}
+            store.run(change_records, Episode, {"episode_id": "e1"}, changes)
             found = store.get(Episode, "e1")
         wanted = ({"b": [1, None]}, datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC), True)
-        same((found.metadata, found.ended_at, found.truncated), wanted, "statements take the values of records", LOST)
+        same((found.metadata, found.ended_at, found.truncated), wanted, "changes take the values of records", LOST)
 
 
 def key_of(record: Record) -> str:
@@ -329,7 +328,7 @@ def key_of(record: Record) -> str:
 
 
 def _register(connection: Connection) -> int:
-    count = int(connection.execute(text("SELECT count(*) FROM policy_versions")).scalar_one())
+    count = count_records(connection, PolicyVersion, {})
     insert_records(connection, [version(f"v{count + 1}", count + 1)])
     insert_events(connection, [("custom.kind", "x", {"n": 1})])
     return count + 1

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 
 import msgspec
-from sqlalchemy import Float, case, cast, func, select
 
-from learnloop.store import Store, schema
-from learnloop.store.queries.rewards import rewards_of_episodes
-
-_SPREAD = 1e-9
-"""Outcomes that differ by no more are the same: sums of the same parts in another order."""
+from learnloop.store import Store
+from learnloop.store.queries.episodes import attempt_groups
 
 
 class GroupReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,34 +33,16 @@ def count_groups(store: Store, agents: Collection[str] | None = None) -> GroupRe
 
     The outcome of an attempt is what it was worth by its own rewards; see ``core/rewards.py``.
     """
-    episodes, outcome = schema.episodes.c, rewards_of_episodes()
-    spread = cast(func.max(outcome.c.reward) - func.min(outcome.c.reward), Float)
-    known = func.count(outcome.c.reward)
-    size = func.count()
-    group = (
-        select(
-            size.label("size"),
-            case((spread > _SPREAD, 1), else_=0).label("mixed"),
-            case((known == size, 1), else_=0).label("known"),
-        )
-        .select_from(schema.episodes.outerjoin(outcome, outcome.c.episode_id == episodes.episode_id))
-        .where(episodes.task_id.is_not(None))
-        .group_by(episodes.agent_id, episodes.task_id)
-    )
-    if agents is not None:
-        group = group.where(episodes.agent_id.in_(list(agents)))
-    kinds = group.subquery().c
-    query = select(kinds.size, kinds.mixed, kinds.known, func.count()).group_by(kinds.size, kinds.mixed, kinds.known)
-    rows = store.read(lambda connection: connection.execute(query).all())
-    sizes: dict[int, int] = {}
-    for number, _, _, count in sorted(rows):
-        sizes[number] = sizes.get(number, 0) + count
-    repeated = [row for row in rows if row[0] > 1]
+    found = store.read(attempt_groups, agents)
+    sizes = Counter[int]()
+    for group in found:
+        sizes[group.size] += group.number
+    repeated = [group for group in found if group.size > 1]
     return GroupReport(
         num_groups=sum(sizes.values()),
-        num_repeated=sum(row[3] for row in repeated),
-        num_mixed=sum(row[3] for row in repeated if row[1]),
-        num_without_signal=sum(row[3] for row in repeated if not row[1] and row[2]),
-        num_unknown=sum(row[3] for row in repeated if not row[1] and not row[2]),
-        sizes=sizes,
+        num_repeated=sum(group.number for group in repeated),
+        num_mixed=sum(group.number for group in repeated if group.is_mixed),
+        num_without_signal=sum(group.number for group in repeated if not group.is_mixed and group.is_known),
+        num_unknown=sum(group.number for group in repeated if not group.is_mixed and not group.is_known),
+        sizes=dict(sorted(sizes.items())),
     )

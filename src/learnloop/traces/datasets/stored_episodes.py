@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, select
-
 from learnloop.core.clock import now
-from learnloop.core.records import Decision, Episode, Reward, Span, SpanStatus
-from learnloop.store import Store, schema
-from learnloop.store.mapping import record_columns, to_record
+from learnloop.core.records import Decision, Episode, Span
+from learnloop.store import Store
+from learnloop.store.queries.records import all_records
+from learnloop.store.queries.rewards import rewards_naming
+from learnloop.store.queries.spans import bare_spans
 from learnloop.store.queries.waiting import waiting_decisions, waiting_episodes
+from learnloop.traces.conversation.steps import TOOL_OPERATION
 from learnloop.traces.datasets.logged_episodes import EpisodeLog, LoggedEpisode
 
 _PAGE = 250
@@ -35,9 +36,7 @@ def stored_episodes(
         for episode in page:
             log.add_episode(episode)
         _add_spans(store, log, page)
-        of_page = schema.decisions.c.episode_id.in_(ids)
-        decisions = [to_record(Decision, row) for row in _rows(store, select(*record_columns(Decision)).where(of_page))]
-        _add_decisions(store, log, decisions, ids)
+        _add_decisions(store, log, store.read(all_records, Decision, {"episode_id": ids}), ids)
         log.awaited = store.read(waiting_episodes, now(), ids)
         yield from _told(log, len(page), progress)
     for lone in _pages(store, Decision, {**mine, "episode_id": None}):
@@ -61,52 +60,19 @@ def _told(log: EpisodeLog, number: int, progress: Callable[[int], None] | None) 
 
 
 def _add_spans(store: Store, log: EpisodeLog, episodes: Sequence[Episode]) -> None:
-    table = schema.spans.c
-    columns = (table.span_id, table.episode_id, table.parent_id, table.operation, table.name, table.status)
-    of_page = table.episode_id.in_([episode.episode_id for episode in episodes])
-    for row in _rows(store, select(*columns, table.started_at, table.ended_at).where(of_page)):
-        log.add_span(_span(row, {}))
+    for span in store.read(bare_spans, [episode.episode_id for episode in episodes]):
+        log.add_span(span)
     nameless = [episode.episode_id for episode in episodes if episode.task_id is None]
-    if nameless:
-        # Their goal is what the run was given: the input of its root.
-        roots = table.episode_id.in_(nameless) & table.parent_id.is_(None) & (table.operation != "execute_tool")
-        query = select(*columns, table.started_at, table.ended_at, table.attributes).where(roots)
-        for row in _rows(store, query):
-            log.add_span(_span(row[:-1], row[-1]))
+    # Their goal is what the run was given: the input of its root.
+    for root in store.read(all_records, Span, {"episode_id": nameless, "parent_id": None}):
+        if root.operation != TOOL_OPERATION:
+            log.add_span(root)
 
 
-def _span(row: Sequence[Any], attributes: dict[str, Any]) -> Span:
-    span_id, episode_id, parent_id, operation, name, status, started_at, ended_at = row
-    return Span(
-        span_id=span_id,
-        trace_id=episode_id,
-        episode_id=episode_id,
-        parent_id=parent_id,
-        operation=operation,
-        name=name,
-        status=SpanStatus(status),
-        started_at=started_at,
-        ended_at=ended_at,
-        attributes=attributes,
-    )
-
-
-def _add_decisions(store: Store, log: EpisodeLog, decisions: Sequence[Decision], episode_ids: Collection[str]) -> None:
+def _add_decisions(store: Store, log: EpisodeLog, decisions: Sequence[Decision], episode_ids: Sequence[str]) -> None:
     """Takes decisions, and the rewards of them and of episodes, in the order in which they came."""
     for decision in decisions:
         log.add_decision(decision)
-    table = schema.rewards.c
-    conditions: list[ColumnElement[bool]] = []
-    if episode_ids:
-        conditions.append(table.episode_id.in_(episode_ids))
     ids = [decision.decision_id for decision in decisions]
-    for start in range(0, len(ids), _PAGE):
-        conditions.append(table.decision_id.in_(ids[start : start + _PAGE]) & table.episode_id.is_(None))
-    for condition in conditions:
-        query = select(*record_columns(Reward), table.sequence).where(condition).order_by(table.sequence)
-        for row in _rows(store, query):
-            log.add_reward(to_record(Reward, row[:-1]), row[-1])
-
-
-def _rows(store: Store, query: Select[Any]) -> Sequence[Any]:
-    return store.read(lambda connection: connection.execute(query).all())
+    for sequence, reward in store.read(rewards_naming, episode_ids, ids):
+        log.add_reward(reward, sequence)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import select
-
-from learnloop.core.records import Episode, Record, Reward, Span
-from learnloop.store import Store, schema
-from learnloop.store.mapping import record_columns, to_record
+from learnloop.core.records import Episode, Reward, Span
+from learnloop.store import Store
+from learnloop.store.queries.records import all_records
 
 _PAGE = 250
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
@@ -32,7 +30,10 @@ def episode_records(store: Store, agent_id: str | None = None) -> Iterator[Episo
     after: str | None = None
     while page := store.select(Episode, where=where, after=after, limit=_PAGE):
         for episode in page:
-            yield EpisodeRecords(episode, _spans(store, episode), _rewards(store, episode))
+            mine = {"episode_id": episode.episode_id}
+            spans = store.read(all_records, Span, mine)
+            rewards = store.read(all_records, Reward, {**mine, "decision_id": None}, order="sequence")
+            yield EpisodeRecords(episode, spans, rewards)
         after = page[-1].episode_id
 
 
@@ -45,19 +46,3 @@ def file_name(known: str, suffix: str = ".json") -> str:
         return known + suffix
     kept = re.sub(r"[^A-Za-z0-9_-]+", "_", known).strip("_-")[:48] or "trace"
     return f"{kept}-{hashlib.sha256(known.encode('utf-8', 'replace')).hexdigest()[:16]}{suffix}"
-
-
-def _spans(store: Store, episode: Episode) -> list[Span]:
-    query = select(*record_columns(Span)).where(schema.spans.c.episode_id == episode.episode_id)
-    return _read(store, Span, query)
-
-
-def _rewards(store: Store, episode: Episode) -> list[Reward]:
-    table = schema.rewards.c
-    mine = (table.episode_id == episode.episode_id) & table.decision_id.is_(None)
-    return _read(store, Reward, select(*record_columns(Reward)).where(mine).order_by(table.sequence))
-
-
-def _read(store: Store, kind: type[Record], query: Any) -> list[Any]:
-    rows = store.read(lambda connection: connection.execute(query).all())
-    return [to_record(kind, row) for row in rows]

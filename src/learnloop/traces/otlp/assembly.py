@@ -15,20 +15,19 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 
 import msgspec
-from sqlalchemy import Connection
 
 from learnloop.core.clock import now
 from learnloop.core.errors import ConflictError, LearnloopError, UnreachableError, UsageError
 from learnloop.core.records import Episode, EpisodeStatus, Span
-from learnloop.store import Store, insert_records
+from learnloop.store import Connection, Store, insert_records
+from learnloop.store.queries.records import all_records
+from learnloop.store.queries.spans import span_counts
 from learnloop.traces.otlp.mapping import Mapped
 from learnloop.traces.otlp.summary import SOURCE, TraceSummary, summary_of
 from learnloop.traces.otlp.writing import (
     Written,
     find_responses,
     lone_responses,
-    span_counts,
-    trace_spans,
     write_mapped,
 )
 
@@ -211,9 +210,9 @@ class Assembler:
 
     def _write_together(self, mapped: list[Mapped]) -> None:
         names = lone_responses(mapped)
-        responses = self._store.read(lambda connection: find_responses(connection, names)) if names else {}
+        responses = self._store.read(find_responses, names) if names else {}
         agent = self.options.default_agent
-        written = self._store.run(lambda connection: write_mapped(connection, mapped, responses, agent, now()))
+        written = self._store.run(write_mapped, mapped, responses, agent, now())
         self._note(written, len(mapped))
 
     def _settle(self, entries: Sequence[_Entry], error: Exception | None) -> None:
@@ -290,7 +289,7 @@ class Assembler:
 
     def _close_quiet(self, trace_ids: Sequence[str], moment: float) -> None:
         """Ends the episodes of traces of which the store has no more spans than we know; reads again the others."""
-        counts = self._store.read(lambda connection: span_counts(connection, trace_ids))
+        counts = self._store.read(span_counts, trace_ids)
         stale = [
             each
             for each in trace_ids
@@ -320,7 +319,7 @@ class Assembler:
     def _read_again(self, trace_ids: Sequence[str], moment: float) -> None:
         """Takes from the store what it has of traces to which others, or an earlier process, added."""
         spans: dict[str, list[Span]] = {trace_id: [] for trace_id in trace_ids}
-        for span in self._store.read(lambda connection: list(trace_spans(connection, trace_ids))):
+        for span in self._store.read(all_records, Span, {"trace_id": list(trace_ids)}):
             spans[span.trace_id].append(span)
         for trace_id, found in spans.items():
             summary = summary_of(trace_id, found, self.options.default_agent)

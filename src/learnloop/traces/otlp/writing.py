@@ -10,20 +10,20 @@ from datetime import datetime
 from functools import reduce
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, String, delete, func, select, update
 
-from learnloop.core.records import EPISODE_TRANSITIONS, EpisodeStatus, Record, Reward, Span
-from learnloop.store import insert_records, schema
+from learnloop.core.records import EPISODE_TRANSITIONS, Record, Reward, Span
+from learnloop.store import Connection, insert_records
 from learnloop.store.insert import reopen_episodes
-from learnloop.store.mapping import record_columns, to_record
+from learnloop.store.queries.episodes import episode_states
+from learnloop.store.queries.records import all_records, change_records, remove_records
+from learnloop.store.queries.rewards import waiting_rewards
+from learnloop.store.queries.spans import spans_of_responses
 from learnloop.traces.conversation.steps import MODEL_OPERATIONS
 from learnloop.traces.otlp.mapping import Mapped
 from learnloop.traces.otlp.parts import is_root, joined
 from learnloop.traces.otlp.scores import UNRESOLVED
 from learnloop.traces.otlp.summary import TraceSummary, summary_of
 from learnloop.traces.search import forget_words
-
-_CHUNK = 500
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -60,18 +60,18 @@ def write_mapped(
             parts.setdefault(each.span.span_id, []).append(each.span)
         rewards.extend(each.rewards)
     spans = {span_id: reduce(joined, each) for span_id, each in parts.items()}
-    known = {span.span_id: span for span in _stored_spans(connection, schema.spans.c.span_id, spans)}
+    known = {span.span_id: span for span in all_records(connection, Span, {"span_id": list(spans)})}
     added = [span for span in spans.values() if span.span_id not in known]
     # Part by part: one that was joined with a span sent again would be taken for that span, which is there already.
     changed = [after for span in known.values() if (after := reduce(joined, parts[span.span_id], span)) != span]
     forget_words(connection, [span.span_id for span in changed])  # writing them queues them for their new words
-    for chunk in _chunks([span.span_id for span in changed]):
-        connection.execute(delete(schema.spans).where(schema.spans.c.span_id.in_(chunk)))
+    if changed:
+        remove_records(connection, Span, {"span_id": [span.span_id for span in changed]})
     fresh = [*added, *changed]
     by_trace: dict[str, list[Span]] = {}
     for span in fresh:
         by_trace.setdefault(span.trace_id, []).append(span)
-    states = _states(connection, by_trace)
+    states = episode_states(connection, by_trace)
     reopen_episodes(connection, [trace_id for trace_id, status in states.items() if not EPISODE_TRANSITIONS[status]])
     new_traces = {
         trace_id: summary_of(trace_id, of_trace, default_agent)
@@ -84,30 +84,6 @@ def write_mapped(
     return Written(added, changed, new_traces)
 
 
-def trace_spans(connection: Connection, trace_ids: Collection[str]) -> Iterator[Span]:
-    """Yields the stored spans of traces."""
-    return _stored_spans(connection, schema.spans.c.trace_id, trace_ids)
-
-
-def span_counts(connection: Connection, trace_ids: Collection[str]) -> dict[str, int]:
-    """Returns how many spans each trace has in the store."""
-    found: dict[str, int] = {}
-    column = schema.spans.c.trace_id
-    for chunk in _chunks(trace_ids):
-        query = select(column, func.count()).where(column.in_(chunk)).group_by(column)
-        found.update((row[0], row[1]) for row in connection.execute(query))
-    return found
-
-
-def _states(connection: Connection, trace_ids: Collection[str]) -> dict[str, EpisodeStatus]:
-    table = schema.episodes.c
-    found: dict[str, EpisodeStatus] = {}
-    for chunk in _chunks(trace_ids):
-        query = select(table.episode_id, table.status).where(table.episode_id.in_(chunk))
-        found.update((row[0], EpisodeStatus(row[1])) for row in connection.execute(query))
-    return found
-
-
 def _placed(
     connection: Connection, rewards: Sequence[Reward], spans: Mapping[str, Span], responses: Mapping[str, Span]
 ) -> Iterator[Reward]:
@@ -115,10 +91,11 @@ def _placed(
     targets = {reward.span_id for reward in rewards if reward.span_id is not None} - spans.keys()
     named = [target for target in targets if not target.startswith(UNRESOLVED)]
     homes = {reward.episode_id or "" for reward in rewards if (reward.span_id or "").startswith(UNRESOLVED)}
-    of_traces = _stored_spans(connection, schema.spans.c.trace_id, homes)
+    of_traces = all_records(connection, Span, {"trace_id": homes}) if homes else []
     of_batch = spans.values() if homes else ()
     known = dict(responses) | {name: span for span in (*of_traces, *of_batch) if (name := response_name(span))}
-    known |= {span.span_id: span for span in _stored_spans(connection, schema.spans.c.span_id, named)}
+    if named:
+        known |= {span.span_id: span for span in all_records(connection, Span, {"span_id": named})}
     known |= spans
     for reward in rewards:
         span = None if reward.span_id is None else known.get(reward.span_id)
@@ -154,17 +131,10 @@ def find_responses(connection: Connection, names: Collection[str]) -> dict[str, 
 
     There is no index on it: this reads all calls of models. Only scores that come without a trace need it.
     """
-    table = schema.spans.c
-    if connection.dialect.name == "sqlite":
-        response_id = func.json_extract(table.attributes, "$.response_id", type_=String)
-    else:
-        response_id = func.jsonb_extract_path_text(table.attributes, "response_id", type_=String)
+    response_ids = [name.removeprefix(UNRESOLVED) for name in names]
     found: dict[str, Span] = {}
-    for chunk in _chunks([name.removeprefix(UNRESOLVED) for name in names]):
-        chosen = table.operation.in_(MODEL_OPERATIONS) & response_id.in_(chunk)
-        for row in connection.execute(select(*record_columns(Span)).where(chosen).order_by(table.span_id)):
-            span = to_record(Span, row)
-            found.setdefault(response_name(span) or "", span)
+    for span in spans_of_responses(connection, MODEL_OPERATIONS, response_ids):
+        found.setdefault(response_name(span) or "", span)
     return found
 
 
@@ -174,25 +144,9 @@ def _settle_waiting(connection: Connection, spans: Sequence[Span]) -> None:
     by_name |= {name: span for span in spans if (name := response_name(span)) is not None}
     if not by_name:
         return
-    table = schema.rewards
-    columns = (table.c.reward_id, table.c.span_id)
-    for chunk in _chunks({span.trace_id for span in spans} | by_name.keys()):
-        waits = table.c.episode_id.in_(chunk) & table.c.span_id.is_not(None)
-        for reward_id, span_id in connection.execute(select(*columns).where(waits)).all():
-            span = by_name.get(span_id)
-            if span is not None:
-                changes = {"episode_id": span.trace_id, "span_id": _place(span)}
-                connection.execute(update(table).where(table.c.reward_id == reward_id).values(**changes))
-
-
-def _stored_spans(connection: Connection, column: ColumnElement[str], keys: Collection[str]) -> Iterator[Span]:
-    for chunk in _chunks(keys):
-        query = select(*record_columns(Span)).where(column.in_(chunk))
-        for row in connection.execute(query).all():
-            yield to_record(Span, row)
-
-
-def _chunks(keys: Collection[str]) -> Iterator[list[str]]:
-    listed = list(keys)
-    for start in range(0, len(listed), _CHUNK):
-        yield listed[start : start + _CHUNK]
+    homes = {span.trace_id for span in spans} | by_name.keys()
+    for reward_id, span_id in waiting_rewards(connection, homes):
+        span = by_name.get(span_id)
+        if span is not None:
+            changes = {"episode_id": span.trace_id, "span_id": _place(span)}
+            change_records(connection, Reward, {"reward_id": reward_id}, changes)

@@ -2,7 +2,7 @@
 
 An episode goes last, after its spans, decisions, rewards with their shares, and questions for labels: what was
 interrupted is finished by removing it again.
-SQLite overwrites what is removed, and the index of words forgets it.
+SQLite overwrites what is removed, and the full-text index forgets it.
 """
 
 from __future__ import annotations
@@ -11,15 +11,25 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 import msgspec
-from sqlalchemy import Column, ColumnElement, Connection, Table, and_, delete, exists, func, or_, select
 
-from learnloop.core.records import EpisodeStatus, Json
-from learnloop.store import Store, insert_events, schema
-from learnloop.store.words import forget_episodes, merge_words
+from learnloop.core.records import Decision, Episode, Json, LabelRequest, Record, Reward, RewardShare, Span, Task
+from learnloop.store import Connection, Store, insert_events
+from learnloop.store.full_text import forget_episodes, merge_words
+from learnloop.store.queries.belongings import (
+    BELONGINGS,
+    ORPHANS,
+    Orphans,
+    Owner,
+    num_belonging,
+    remove_belonging,
+    remove_untried_task,
+    rows_belonging,
+)
+from learnloop.store.queries.episodes import EpisodeQuery, episode_ids
+from learnloop.store.queries.records import find_record, remove_records
 from learnloop.traces.search import forget_words
 
 _STEP_SECONDS = 0.04
@@ -29,6 +39,18 @@ _ROWS = 100
 _PAGE = 2_000
 """Rows that are looked for at once."""
 _EPISODES = 200
+_NAMES: Mapping[type[Record], str] = {
+    Episode: "num_episodes",
+    Span: "num_spans",
+    Decision: "num_decisions",
+    Reward: "num_rewards",
+    RewardShare: "num_shares",
+    LabelRequest: "num_label_requests",
+    Task: "num_tasks",
+}
+"""What reports call the numbers of records; an activation is a part of its decision."""
+
+Counts = Counter[type[Record]]
 
 
 class Removal(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,183 +69,109 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the files of the database hold none of it any more; False: a reader is still busy, try again later."""
 
 
-def expired(before: datetime, agent_id: str | None = None) -> ColumnElement[bool]:
-    """Returns the condition of episodes that ended before a moment; those that run stay."""
-    table = schema.episodes.c
-    old = and_(table.status != EpisodeStatus.RUNNING.value, func.coalesce(table.ended_at, table.started_at) < before)
-    return old if agent_id is None else and_(old, table.agent_id == agent_id)
-
-
-def count_removal(store: Store, which: ColumnElement[bool], orphans_before: datetime | None = None) -> Removal:
+def count_removal(store: Store, which: EpisodeQuery, orphans_before: datetime | None = None) -> Removal:
     """Returns what ``remove_episodes`` would remove; tasks are not counted."""
-    chosen = select(schema.episodes.c.episode_id).where(which)
 
-    def count(connection: Connection) -> dict[str, int]:
-        conditions: dict[str, tuple[Table, ColumnElement[bool]]] = {"episodes": (schema.episodes, which)}
-        for table, condition in _belongings(chosen):
-            conditions[table.name] = (table, condition)
-        for table, condition in _orphans(orphans_before):
-            conditions[table.name] = (table, or_(conditions[table.name][1], condition))
-        return {
-            name: connection.execute(select(func.count()).select_from(table).where(condition)).scalar_one()
-            for name, (table, condition) in conditions.items()
-        }
+    def count(connection: Connection) -> Counts:
+        kinds: tuple[type[Record], ...] = (Episode, *BELONGINGS)
+        found = Counts({kind: num_belonging(connection, kind, which) for kind in kinds})
+        if orphans_before is not None:
+            found.update({kind: num_belonging(connection, kind, Orphans(orphans_before)) for kind in ORPHANS})
+        return found
 
     return _removal(store.read(count))
 
 
 def remove_episodes(
     store: Store,
-    which: ColumnElement[bool],
+    which: EpisodeQuery,
     *,
     orphans_before: datetime | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Removal:
-    """Removes the episodes that fulfil a condition, with all that belongs to them; returns how many.
+    """Removes the episodes that are meant, with all that belongs to them; returns how many.
 
     Each is reported as ``episode.removed``. Tasks that no other episode is a try at go too; agents stay.
 
     Args:
         store: where they lie.
-        which: a condition on the table of episodes.
+        which: the episodes.
         orphans_before: also remove what belongs to no episode and is older than that.
         progress: told of the number of episodes removed.
     """
-    counts: Counter[str] = Counter()
-    ids = schema.episodes.c.episode_id
-    while page := store.read(lambda connection: connection.execute(select(ids).where(which).limit(_EPISODES)).all()):
-        for row in page:
-            counts += _remove_one(store, row[0])
+    counts = Counts()
+    while page := store.read(episode_ids, which, _EPISODES):
+        for episode_id in page:
+            counts += _remove_one(store, episode_id)
             if progress is not None:
                 progress(1)
-    counts += _remove_orphans(store, orphans_before)
+    if orphans_before is not None:
+        counts += _remove_orphans(store, Orphans(orphans_before))
     merge_all(store)
     return _removal(counts, scrubbed=not counts or store.scrub())
 
 
 def merge_all(store: Store) -> None:
-    """Rewrites the index of words without what was taken out of it, in short steps."""
-    more = store.run(lambda connection: merge_words(connection, first=True))
+    """Rewrites the full-text index without what was taken out of it, in short steps."""
+    more = store.run(merge_words, True)
     while more:
-        more = store.run(lambda connection: merge_words(connection, first=False))
+        more = store.run(merge_words, False)
 
 
-def _removal(counts: Json, *, scrubbed: bool = True) -> Removal:
-    names = ("episodes", "spans", "decisions", "rewards", "reward_history", "label_requests", "tasks")
-    return Removal(**_named({name: counts.get(name, 0) for name in names}), scrubbed=scrubbed)
+def _removal(counts: Counts, *, scrubbed: bool = True) -> Removal:
+    return Removal(**{name: counts[kind] for kind, name in _NAMES.items()}, scrubbed=scrubbed)
 
 
-def _named(counts: Mapping[str, int]) -> dict[str, int]:
-    """Returns numbers by table as reports call them; an activation is a part of its decision."""
-    names = {"reward_history": "shares"}
-    return {f"num_{names.get(name, name)}": number for name, number in counts.items() if name != "decision_activations"}
+def _payload(counts: Counts) -> Json:
+    """Returns numbers for the event feed."""
+    return {_NAMES[kind]: number for kind, number in counts.items() if kind in _NAMES}
 
 
-def _belongings(episode_ids: Any) -> list[tuple[Table, ColumnElement[bool]]]:
-    """Returns what belongs to episodes, in the order in which it goes: what others are found by goes later."""
-    rewards, decisions, spans = schema.rewards.c, schema.decisions.c, schema.spans.c
-    of_decisions = select(decisions.decision_id).where(decisions.episode_id.in_(episode_ids))
-    traces = select(schema.episodes.c.trace_id).where(schema.episodes.c.episode_id.in_(episode_ids))
-    loose = and_(spans.episode_id.is_(None), spans.trace_id.in_(traces))
-    return [
-        (schema.label_requests, schema.label_requests.c.episode_id.in_(episode_ids)),
-        (schema.reward_history, schema.reward_history.c.episode_id.in_(episode_ids)),
-        (schema.rewards, or_(rewards.episode_id.in_(episode_ids), rewards.decision_id.in_(of_decisions))),
-        (schema.decision_activations, schema.decision_activations.c.decision_id.in_(of_decisions)),
-        (schema.decisions, decisions.episode_id.in_(episode_ids)),
-        (schema.spans, or_(spans.episode_id.in_(episode_ids), loose)),
-    ]
+def _remove_one(store: Store, episode_id: str) -> Counts:
+    counts = Counts({kind: _remove_rows(store, kind, EpisodeQuery(ids=[episode_id])) for kind in BELONGINGS})
 
-
-def _orphans(before: datetime | None) -> list[tuple[Table, ColumnElement[bool]]]:
-    """Returns what belongs to no episode and is older than ``before``; nothing where that is None."""
-    if before is None:
-        return []
-    rewards, decisions, spans, episodes = schema.rewards.c, schema.decisions.c, schema.spans.c, schema.episodes.c
-    shares, requests = schema.reward_history.c, schema.label_requests.c
-    activations = schema.decision_activations.c
-
-    def lost(key: Column[Any]) -> ColumnElement[bool]:
-        return ~exists().where(episodes.episode_id == key)
-
-    kept = or_(decisions.created_at >= before, exists().where(episodes.episode_id == decisions.episode_id))
-    decided = exists().where(decisions.decision_id == rewards.decision_id, kept)
-    activated = exists().where(decisions.decision_id == activations.decision_id)
-    in_trace = exists().where(episodes.trace_id == spans.trace_id)
-    return [
-        (schema.label_requests, and_(requests.created_at < before, lost(requests.episode_id))),
-        (schema.reward_history, and_(shares.created_at < before, lost(shares.episode_id))),
-        (schema.rewards, and_(rewards.created_at < before, lost(rewards.episode_id), ~decided)),
-        (schema.decisions, and_(decisions.created_at < before, lost(decisions.episode_id))),
-        (schema.decision_activations, and_(activations.created_at < before, ~activated)),
-        (schema.spans, and_(spans.ended_at < before, lost(spans.episode_id), ~in_trace)),
-    ]
-
-
-def _remove_one(store: Store, episode_id: str) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for table, condition in _belongings([episode_id]):
-        counts[table.name] += _remove_rows(store, table, condition)
-
-    def finish(connection: Connection) -> Counter[str]:
-        episodes = schema.episodes.c
-        query = select(episodes.agent_id, episodes.task_id).where(episodes.episode_id == episode_id)
-        found = connection.execute(query).first()
-        if found is None:  # somebody else removed it
-            return Counter()
-        agent_id, task_id = found
-        connection.execute(delete(schema.episodes).where(episodes.episode_id == episode_id))
+    def finish(connection: Connection) -> Counts:
+        episode = find_record(connection, Episode, episode_id)
+        if episode is None:  # somebody else removed it
+            return Counts()
+        remove_records(connection, Episode, {"episode_id": episode_id})
         forget_episodes(connection, [episode_id])
-        payload = {"agent_id": agent_id, **_named(counts)}
+        payload = {"agent_id": episode.agent_id, **_payload(counts)}
         insert_events(connection, [("episode.removed", episode_id, payload)])
-        return Counter(episodes=1, tasks=_remove_task(connection, task_id))
+        num_tasks = 0 if episode.task_id is None else remove_untried_task(connection, episode.task_id)
+        return Counts({Episode: 1, Task: num_tasks})
 
     return counts + store.run(finish)
 
 
-def _remove_task(connection: Connection, task_id: str | None) -> int:
-    """Removes a task that nothing refers to; returns how many that were."""
-    tasks = schema.tasks.c
-    tried = exists().where(schema.episodes.c.task_id == tasks.task_id)
-    shared = exists().where(schema.reward_history.c.task_id == tasks.task_id)
-    return connection.execute(delete(schema.tasks).where(tasks.task_id == task_id, ~tried, ~shared)).rowcount
-
-
-def _remove_orphans(store: Store, before: datetime | None) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for table, condition in _orphans(before):
-        counts[table.name] += _remove_rows(store, table, condition)
+def _remove_orphans(store: Store, orphans: Orphans) -> Counts:
+    counts = Counts({kind: _remove_rows(store, kind, orphans) for kind in ORPHANS})
     if +counts:
-        payload = _named(counts)
-        store.run(lambda connection: insert_events(connection, [("orphans.removed", "", payload)]))
+        store.run(insert_events, [("orphans.removed", "", _payload(counts))])
     return counts
 
 
-def _remove_rows(store: Store, table: Table, condition: ColumnElement[bool]) -> int:
-    """Removes the rows of a table that fulfil a condition, in steps; returns how many.
+def _remove_rows(store: Store, kind: type[Record], owner: Owner) -> int:
+    """Removes the records of a kind that belong to somebody, in steps; returns how many.
 
     They are looked for while others may write.
     """
-    key = next(iter(table.primary_key.columns))
-    query = select(key).where(condition).limit(_PAGE)
     number = 0
-    while keys := store.read(lambda connection: list(connection.execute(query).scalars())):
-        number += len(keys)
-        while keys:
-            keys = store.run(partial(_remove_some, table, key, condition, keys))
+    while rows := store.read(rows_belonging, kind, owner, _PAGE):
+        number += len(rows)
+        while rows:
+            rows = store.run(_remove_some, kind, owner, rows)
     return number
 
 
-def _remove_some(
-    table: Table, key: Column[Any], condition: ColumnElement[bool], keys: list[Any], connection: Connection
-) -> list[Any]:
-    """Removes rows by their keys for as long as the store may be held; returns the keys that are left."""
+def _remove_some(connection: Connection, kind: type[Record], owner: Owner, rows: list[Any]) -> list[Any]:
+    """Removes rows by their primary keys for as long as the store may be held; returns the keys that are left."""
     end = time.monotonic() + _STEP_SECONDS
     done = 0
-    while done < len(keys) and time.monotonic() < end:
-        some = keys[done : done + _ROWS]
-        if table is schema.spans:
+    while done < len(rows) and time.monotonic() < end:
+        some = rows[done : done + _ROWS]
+        if kind is Span:
             forget_words(connection, some)
-        connection.execute(delete(table).where(key.in_(some), condition))
+        remove_belonging(connection, kind, owner, some)
         done += _ROWS
-    return keys[done:]
+    return rows[done:]

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, select, update
 
 from learnloop.core.records import Episode, LabelRequest, Record, Reward, RewardShare, Span, Task
-from learnloop.store import Store, insert_events, schema
-from learnloop.store.mapping import key_column, record_columns, table_of, to_record
-from learnloop.store.words import queue_episodes
+from learnloop.store import Connection, Store, insert_events
+from learnloop.store.full_text import queue_episodes
+from learnloop.store.queries.belongings import records_belonging
+from learnloop.store.queries.episodes import EpisodeQuery
+from learnloop.store.queries.records import change_records, select_records
 from learnloop.traces.privacy.redaction import Redactor
 from learnloop.traces.privacy.removal import merge_all
 from learnloop.traces.search import forget_words
 
 _NAMES = {RewardShare: "share", LabelRequest: "label_request"}
 """What those types are called that have more than one word."""
+_KINDS: tuple[type[Record], ...] = (Task, Episode, Span, Reward, RewardShare, LabelRequest)
 _ROWS = 50
 _STEP_SECONDS = 0.04
 
@@ -39,7 +40,7 @@ class Rewriting(msgspec.Struct, frozen=True, kw_only=True):
 def redact_stored(
     store: Store,
     redactor: Redactor,
-    episodes: ColumnElement[bool] | None,
+    episodes: EpisodeQuery | None,
     *,
     dry_run: bool = False,
     progress: Callable[[int], None] | None = None,
@@ -49,17 +50,17 @@ def redact_stored(
     Args:
         store: where the records lie.
         redactor: what takes secrets out of them.
-        episodes: a condition on the table of episodes: only these with what belongs to them; None: all.
+        episodes: only these, with what belongs to them; None: all that is stored.
         dry_run: only look.
         progress: told of the number of records looked at.
     """
     num_records = 0
     changed: dict[str, int] = {}
-    for kind, condition in _kinds(episodes):
-        after: Any = None
+    for kind in _KINDS:
+        after: str | None = None
         while True:
-            step = _step(kind, condition, after, redactor, dry_run)
-            after, looked_at, number = store.read(step) if dry_run else store.run(step)
+            given = (kind, episodes, after, redactor, dry_run)
+            after, looked_at, number = store.read(_step, *given) if dry_run else store.run(_step, *given)
             num_records += looked_at
             if number:
                 name = _NAMES.get(kind, kind.__name__.lower())
@@ -71,64 +72,45 @@ def redact_stored(
     scrubbed = True
     if changed and not dry_run:
         payload = {"num_changed": changed}
-        store.run(lambda connection: insert_events(connection, [("records.redacted", "", payload)]))
+        store.run(insert_events, [("records.redacted", "", payload)])
         merge_all(store)
         scrubbed = store.scrub()
     found = {token: number for token, number in redactor.found.items() if number}
     return Rewriting(num_records=num_records, num_changed=changed, num_found=found, scrubbed=scrubbed)
 
 
-def _kinds(episodes: ColumnElement[bool] | None) -> list[tuple[type[Record], ColumnElement[bool] | None]]:
-    """Returns the kinds of record that are looked at, each with which of them."""
-    if episodes is None:
-        return [(kind, None) for kind in (Task, Episode, Span, Reward, RewardShare, LabelRequest)]
-    chosen = schema.episodes.c
-    ids = select(chosen.episode_id).where(episodes)
-    decisions = select(schema.decisions.c.decision_id).where(schema.decisions.c.episode_id.in_(ids))
-    of_decisions = schema.rewards.c.decision_id.in_(decisions)
-    return [
-        (Task, schema.tasks.c.task_id.in_(select(chosen.task_id).where(episodes))),
-        (Episode, episodes),
-        (Span, schema.spans.c.episode_id.in_(ids)),
-        (Reward, schema.rewards.c.episode_id.in_(ids) | of_decisions),
-        (RewardShare, schema.reward_history.c.episode_id.in_(ids)),
-        (LabelRequest, schema.label_requests.c.episode_id.in_(ids)),
-    ]
-
-
 def _step(
-    kind: type[Record], condition: ColumnElement[bool] | None, after: Any, redactor: Redactor, dry_run: bool
-) -> Callable[[Connection], tuple[Any, int, int]]:
-    """Returns what looks at the next records: it gives the last one's key (None: all done) and two counts."""
-    key = key_column(kind)
-
-    def step(connection: Connection) -> tuple[Any, int, int]:
-        end = time.monotonic() + _STEP_SECONDS
-        last, looked_at, number = after, 0, 0
-        while time.monotonic() < end:
-            query = select(*record_columns(kind)).order_by(key).limit(_ROWS)
-            query = query if condition is None else query.where(condition)
-            query = query if last is None else query.where(key > last)
-            before = [to_record(kind, row) for row in connection.execute(query)]
-            pairs = [(old, new) for old in before if (new := redactor(old)) is not old]
-            if pairs and not dry_run:
-                _write(connection, kind, pairs)
-            looked_at += len(before)
-            number += len(pairs)
-            if len(before) < _ROWS:
-                return None, looked_at, number
-            last = getattr(before[-1], key.name)
-        return last, looked_at, number
-
-    return step
+    connection: Connection,
+    kind: type[Record],
+    episodes: EpisodeQuery | None,
+    after: str | None,
+    redactor: Redactor,
+    dry_run: bool,
+) -> tuple[str | None, int, int]:
+    """Looks at the next records; returns the key of the last one (None: all done), how many there were and changed."""
+    end = time.monotonic() + _STEP_SECONDS
+    looked_at, number = 0, 0
+    while time.monotonic() < end:
+        if episodes is None:
+            before = select_records(connection, kind, {}, after, _ROWS, False)
+        else:
+            before = records_belonging(connection, kind, episodes, after, _ROWS)
+        pairs = [(old, new) for old in before if (new := redactor(old)) is not old]
+        if pairs and not dry_run:
+            _write(connection, kind, pairs)
+        looked_at += len(before)
+        number += len(pairs)
+        if len(before) < _ROWS:
+            return None, looked_at, number
+        after = getattr(before[-1], kind.__struct_fields__[0])
+    return after, looked_at, number
 
 
 def _write(connection: Connection, kind: type[Record], pairs: Sequence[tuple[Record, Record]]) -> None:
     if kind is Span:
         episodes = forget_words(connection, [old.span_id for old, _ in pairs if isinstance(old, Span)])
         queue_episodes(connection, episodes)  # they wait for their new words
-    table, key = table_of(kind), key_column(kind)
+    key, *names = kind.__struct_fields__
     for old, new in pairs:
-        names = [name for name in kind.__struct_fields__ if getattr(old, name) != getattr(new, name)]
-        values = {name: getattr(new, name) for name in names}
-        connection.execute(update(table).where(key == getattr(old, key.name)).values(**values))
+        changes = {name: value for name in names if (value := getattr(new, name)) != getattr(old, name)}
+        change_records(connection, kind, {key: getattr(old, key)}, changes)

@@ -15,7 +15,7 @@ from learnloop.core.errors import FormatError
 from learnloop.core.records import Record
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from learnloop.store import Connection
 
 Line = Mapping[str, Any]
 T = TypeVar("T")

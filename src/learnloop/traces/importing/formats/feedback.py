@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-from sqlalchemy import Connection, select
 
 from learnloop.core.records import Record, Reward
-from learnloop.store import schema
+from learnloop.store import Connection
+from learnloop.store.queries.decisions import episodes_of_decisions
+from learnloop.store.queries.episodes import episode_states
 from learnloop.traces.importing.formats.base import ContentIds, Line, Source, TraceFormat, Words, convert, parse_time
-
-_CHUNK = 500
 
 
 class _FeedbackLine(msgspec.Struct):
@@ -65,15 +64,9 @@ class FeedbackReader:
 
 def place_feedback(connection: Connection, records: Sequence[Record]) -> list[Record]:
     """Returns ``records`` with each reward's episode: the decision's, or the one that the goal's id itself names."""
-    ids = list({each.decision_id for each in records if isinstance(each, Reward) and each.decision_id})
-    homes: dict[str, tuple[str | None, str | None]] = {}
-    decisions, episodes = schema.decisions.c, schema.episodes.c
-    for start in range(0, len(ids), _CHUNK):
-        chunk = ids[start : start + _CHUNK]
-        found = connection.execute(select(episodes.episode_id).where(episodes.episode_id.in_(chunk)))
-        homes.update((row[0], (row[0], None)) for row in found)
-        query = select(decisions.decision_id, decisions.episode_id).where(decisions.decision_id.in_(chunk))
-        homes.update((row[0], (row[1], row[0])) for row in connection.execute(query))
+    ids = {each.decision_id for each in records if isinstance(each, Reward) and each.decision_id}
+    homes: dict[str, tuple[str | None, str | None]] = {each: (each, None) for each in episode_states(connection, ids)}
+    homes |= {each: (episode_id, each) for each, episode_id in episodes_of_decisions(connection, ids).items()}
     return [_placed(each, homes) for each in records]
 
 

@@ -1,4 +1,4 @@
-"""learnloop.store.words: the queue knows of every span that is not indexed, however it came."""
+"""learnloop.store.full_text: the queue knows of every span that is not indexed, however it came."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlalchemy import select
 from learnloop.core.records import Record, Span
 from learnloop.store import Store, insert_records, migrate, schema
 from learnloop.store.engine import Connections, parse_url
-from learnloop.store.words import Document, Term, add_words, is_waiting, matches, prepare_words, remove_words
+from learnloop.store.full_text import Document, Term, add_words, is_waiting, matches, prepare_words, remove_words
 from learnloop.testing.contracts.store_examples import span
 
 

@@ -1,4 +1,4 @@
-"""The index of words: which spans hold which words, in which order. What the words of a span are, its caller says.
+"""The full-text index: which spans hold which words, in which order. What the words of a span are, its caller says.
 
 It is filled from a queue of episodes that have spans it does not know, since indexing at insertion would halve what
 can be captured. SQLite keeps words in an FTS5 table without a copy of the text, PostgreSQL as ``tsvector`` with a GIN
@@ -12,10 +12,12 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, Connection, Subquery, column, delete, func, insert, select, text
+from sqlalchemy import BigInteger, Connection, Select, Subquery, column, delete, func, insert, select, text
 
+from learnloop.core.records import Json, Span
 from learnloop.store import schema
-from learnloop.store.mapping import insert_values, json_rows
+from learnloop.store.mapping import insert_values, json_rows, to_record
+from learnloop.store.queries.records import is_one_of, query_of
 
 VERSION = 1
 """To be raised when the words of a span change: the index of another version is dropped and made again."""
@@ -34,6 +36,16 @@ class Document(NamedTuple):
     episode_id: str
     words: Sequence[str]
     """In their order; of letters and digits only."""
+
+
+class SpanText(NamedTuple):
+    """What the words of a span are made of; one without an episode is not indexed."""
+
+    span_id: str
+    episode_id: str
+    name: str
+    error: str | None
+    attributes: Json
 
 
 class Term(NamedTuple):
@@ -99,17 +111,17 @@ def take_from_queue(connection: Connection, episode_ids: Collection[str]) -> Non
     connection.execute(delete(schema.search_queue).where(schema.search_queue.c.episode_id.in_(episode_ids)))
 
 
-def unindexed_spans(connection: Connection, episode_ids: Collection[str], limit: int) -> Sequence[Any]:
-    """Returns span id, episode id, name, error and attributes of spans of these episodes that are not indexed."""
+def unindexed_spans(connection: Connection, episode_ids: Collection[str], limit: int) -> list[SpanText]:
+    """Returns spans of these episodes that are not indexed, at the most so many."""
     spans, known = schema.spans.c, schema.search_spans.c
     query = (
-        select(spans.span_id, spans.episode_id, spans.name, spans.error, spans.attributes)
+        _texts()
         .select_from(schema.spans.outerjoin(schema.search_spans, known.span_id == spans.span_id))
         .where(spans.episode_id.in_(episode_ids), known.search_id.is_(None))
         .order_by(spans.episode_id)
         .limit(limit)
     )
-    return connection.execute(query).all()
+    return [SpanText(*row) for row in connection.execute(query)]
 
 
 def add_words(connection: Connection, documents: Sequence[Document]) -> None:
@@ -139,11 +151,20 @@ def add_words(connection: Connection, documents: Sequence[Document]) -> None:
         )
 
 
-def indexed_spans(connection: Connection, span_ids: Collection[str]) -> dict[str, int]:
-    """Returns the numbers by which these spans are indexed, of those that are."""
-    known = schema.search_spans.c
-    rows = connection.execute(select(known.span_id, known.search_id).where(known.span_id.in_(span_ids)))
-    return {row[0]: row[1] for row in rows}
+def indexed_spans(connection: Connection, span_ids: Collection[str]) -> list[tuple[int, SpanText]]:
+    """Returns those of the spans that are indexed, each with the number by which it is."""
+    spans, known = schema.spans.c, schema.search_spans.c
+    query = _texts().add_columns(known.search_id).join(schema.search_spans, known.span_id == spans.span_id)
+    rows = connection.execute(query.where(is_one_of(connection, known.span_id, span_ids)))
+    return [(row[-1], SpanText(*row[:-1])) for row in rows]
+
+
+def found_spans(connection: Connection, search_ids: Collection[int]) -> dict[int, Span]:
+    """Returns spans by the numbers by which they are indexed."""
+    spans, known = schema.spans.c, schema.search_spans.c
+    query = query_of(Span).add_columns(known.search_id).join(schema.search_spans, known.span_id == spans.span_id)
+    rows = connection.execute(query.where(known.search_id.in_(search_ids)))
+    return {row[-1]: to_record(Span, row[:-1]) for row in rows}
 
 
 def remove_words(connection: Connection, documents: Iterable[tuple[int, Sequence[str]]]) -> None:
@@ -171,7 +192,7 @@ def forget_episodes(connection: Connection, episode_ids: Collection[str]) -> Non
         connection.execute(delete(table).where(table.c.episode_id.in_(episode_ids)))
 
 
-def merge_words(connection: Connection, *, first: bool, pages: int = 64) -> bool:
+def merge_words(connection: Connection, first: bool, *, pages: int = 64) -> bool:
     """Rewrites a part of SQLite's index without what was taken out of it; returns whether there is more to do.
 
     Args:
@@ -203,6 +224,11 @@ def matches(dialect_name: str, terms: Sequence[Term]) -> Subquery:
     given = _fts5_query(terms) if dialect_name == "sqlite" else _tsquery(terms)
     query = text(f"{source} GROUP BY 1").bindparams(words=given)
     return query.columns(column("number", BigInteger), column("search_id", BigInteger)).subquery("found")
+
+
+def _texts() -> Select[Any]:
+    """Returns the query of the columns of ``SpanText``."""
+    return select(*(schema.spans.columns[name] for name in SpanText._fields))
 
 
 def _is_made(connection: Connection) -> bool:
