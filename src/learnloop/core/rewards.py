@@ -92,6 +92,8 @@ def total_of(parts: Mapping[str, Part]) -> float | None:
     """Returns what parts come to in all; None: it is not known."""
     if not parts:
         return None
+    if len(parts) == 1:  # nearly always, at each reward of an online policy
+        return next(iter(parts.values())).value
     first = min(part.rank for part in parts.values())
     values = [part.value for part in parts.values() if part.rank is first]
     return math.fsum(values) / len(values) if first is Rank.LABEL else math.fsum(values)
@@ -131,6 +133,8 @@ class RewardParts(NamedTuple):
     @property
     def total(self) -> float | None:
         """What the decision earned: by its own parts, else by its episode's; None: not known."""
+        if not self.episode:
+            return total_of(self.own)
         own = self.own_total
         return total_of(self.episode) if own is None else own
 

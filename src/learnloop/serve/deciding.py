@@ -106,7 +106,10 @@ class Deciding:
 
     def stop(self) -> None:
         """Ends the learner, and saves what online policies have learned."""
-        self.policies.checkpoint()
+        try:
+            self.policies.checkpoint()
+        except LearnloopError as error:  # the log has everything
+            _log.warning("what online policies learned is not saved: %s", error)
         if self._learner is not None:
             self._learner.stop()
 

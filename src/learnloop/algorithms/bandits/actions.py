@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -36,7 +37,7 @@ def allowed_actions(actions: Sequence[str], mask: Sequence[bool] | None) -> Bool
         ActionError: the mask has another length, holds something else than booleans, or allows no action.
     """
     if mask is None:
-        return np.ones(len(actions), dtype=np.bool_)
+        return _all_allowed(len(actions))
     if len(mask) != len(actions):
         raise ActionError(f"the mask has {len(mask)} entries for {len(actions)} actions; give one for each")
     for entry in mask:
@@ -45,6 +46,14 @@ def allowed_actions(actions: Sequence[str], mask: Sequence[bool] | None) -> Bool
     allowed = np.array(mask, dtype=np.bool_)
     if not allowed.any():
         raise ActionError(f"the mask allows none of {one_of(actions)}; allow at least 1")
+    return allowed
+
+
+@lru_cache(1_000)
+def _all_allowed(number: int) -> Bools:
+    """Returns that all are allowed; nobody may change the array, which is handed out again."""
+    allowed = np.ones(number, dtype=np.bool_)
+    allowed.setflags(write=False)
     return allowed
 
 

@@ -75,6 +75,7 @@ class ContextualBandit:
         self.schema = config.model.schema
         self.num_updates = 0
         self._needs_widths = config.exploration.algorithm in NEEDS_WIDTHS
+        self._is_guessed = False
         self._warm_up: list[_Learned] = []
         self._encoder: ContextEncoder | None = None
         self._ridge: Ridge | None = None
@@ -117,8 +118,9 @@ class ContextualBandit:
         if self._encoder is not None:
             encode = self._encoder.encode if strict else self._encoder.encode_known
             return Prepared(context, encode(context))
-        if self.schema is None:
+        if self.schema is None or (strict and self._is_guessed):
             self.schema = ContextSchema.infer(context, strict=strict)
+            self._is_guessed = not strict  # a program's own context says more than what others have logged
         if not strict:
             return Prepared(self.schema.known_part(context), None)
         self.schema.validate(context)

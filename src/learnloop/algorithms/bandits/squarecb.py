@@ -19,8 +19,8 @@ def squarecb_probabilities(
     num_updates: int,
     config: ExplorationConfig,
     rng: np.random.Generator,
-) -> F64:
-    """Returns the probability of each action, shape ``(num_actions,)``; 0 where not ``allowed``.
+) -> list[float]:
+    """Returns the probability of each action, ``num_actions`` of them; 0 where not ``allowed``.
 
     With K allowed actions, the best prediction y_b and gamma: p_a = 1 / (K + gamma (y_b - y_a)) for a other than b,
     and b gets the rest. Every allowed action has a positive probability. ``widths`` and ``rng`` are not used.
@@ -36,4 +36,4 @@ def squarecb_probabilities(
     probabilities = [1.0 / (num_allowed + gamma * (highest - score)) for score in scores]
     probabilities[best] = 0.0
     probabilities[best] = 1.0 - sum(probabilities)
-    return np.array(probabilities)
+    return probabilities

@@ -107,7 +107,8 @@ class OnlineLearner:
             if decision.episode_id is not None:
                 pending.parts.episode.update(self._pending.begin(decision.episode_id))
             self._pending.add(decision.decision_id, pending)
-            self._learn(pending)  # where its episode was rewarded before it was made
+            if pending.parts.episode:  # it was rewarded before this decision was made
+                self._learn(pending)
             self._pending.trim()
 
     def apply(self, reward: Reward) -> None:

@@ -127,15 +127,20 @@ class Policies:
     def decide(
         self, agent_id: str, policy: str, request: DecisionRequest, first: DecisionSettings | None = None
     ) -> list[Decision]:
-        """Returns one decision, or one a slot, not yet stored; ``first`` is as of ``load``.
+        """Returns one decision, or one a slot, not yet stored; ``first`` is as of ``load``, for a plain request.
 
         Raises:
             ActionError: there is nothing to choose from, or two actions have one name.
             ContextError: features or vector are not what the policy can read.
             UsageError, CorruptError: as ``load``.
         """
-        snapshot = self.find(agent_id, policy) or self.load(agent_id, policy, first)
-        chooser = self._choosers.get((agent_id, policy)) or self._chooser(snapshot)
+        key = (agent_id, policy)
+        snapshot = self._snapshots.get(key)
+        if snapshot is None:
+            snapshot = self.load(agent_id, policy, first if request.is_plain else None)
+        chooser = self._choosers.get(key) or self._chooser(snapshot)
+        if snapshot.learner is not None:  # which has a lock of its own
+            return snapshot.decide(request, chooser.rng)
         with chooser.lock:
             return snapshot.decide(request, chooser.rng)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from learnloop.algorithms.bandits.actions import check_actions
@@ -82,7 +83,10 @@ def check_request(request: DecisionRequest, *, interactions: bool) -> None:
     actions = request.actions
     if len(actions) > MAX_ACTIONS:  # first: the other checks take their time with many
         raise ActionError(f"there are {len(actions)} actions; at most {MAX_ACTIONS} can be chosen from")
-    check_actions(actions)
+    if len(actions) > _FEW_CHOICES:
+        check_actions(actions)
+    else:
+        _check_few(tuple(actions))
     if request.action_features is not None and len(request.action_features) != len(actions):
         raise ActionError(f"there are features of {len(request.action_features)} actions and {len(actions)} actions")
     if request.baseline is not None:
@@ -91,6 +95,12 @@ def check_request(request: DecisionRequest, *, interactions: bool) -> None:
         _check_filling(request, request.slots)
     if interactions and len(actions) * len(request.slots or (None,)) > _FEW_CHOICES:
         _check_size(request)
+
+
+@lru_cache(4_096)
+def _check_few(actions: tuple[str, ...]) -> None:
+    """As ``check_actions``; the same few are given again and again."""
+    check_actions(actions)
 
 
 def _check_baseline(baseline: str, actions: Sequence[str]) -> None:

@@ -207,8 +207,7 @@ class Loop(Capture):
             ContextError: a feature is missing, unknown, or not of its kind.
             ActionError: no action is allowed, or two have one name.
         """
-        request = self._request(actions, context, mask, action_features, vector)
-        request = request._replace(baseline=baseline, is_deferred=deferred)
+        request = self._request(actions, context, mask, action_features, vector, baseline, deferred)
         return self._decide(name, request)[0]
 
     def choose_slots(
@@ -421,6 +420,8 @@ class Loop(Capture):
         mask: Sequence[bool] | None,
         action_features: Sequence[Mapping[str, Any]] | None,
         vector: Sequence[float] | None,
+        baseline: str | None = None,
+        deferred: bool = False,
     ) -> DecisionRequest:
         """Returns what is asked, made plain: what is decided by, kept and logged is the same."""
         span = self._recorder.current
@@ -431,17 +432,20 @@ class Loop(Capture):
             action_features=None if action_features is None else [plain_context(each) for each in action_features],
             vector=plain_vector(vector),
             mask=plain_mask(mask),
+            baseline=baseline,
+            is_deferred=deferred,
             episode_id=None if episode is None else episode.episode_id,
             span_id=None if span is None else span.span_id,
             is_strict=True,
         )
 
     def _decide(self, name: str, request: DecisionRequest) -> list[Choice]:
-        decisions = self._policies.decide(self.agent_id, name, request, ONLINE if request.is_plain else None)
+        decisions = self._policies.decide(self.agent_id, name, request, ONLINE)
         self._sync.start()
-        span = self._recorder.current
-        if span is not None and isinstance(span.episode, OpenEpisode):
-            span.episode.policies[name] = None
+        if request.episode_id is not None:
+            span = self._recorder.current
+            if span is not None and isinstance(span.episode, OpenEpisode):
+                span.episode.policies[name] = None
         for decision in decisions:
             self.workspace.store.offer(decision)
         return [Choice.of(each, each.actions.index(each.action), each.propensity or 0.0) for each in decisions]
