@@ -1,4 +1,4 @@
-"""The map is of this house: every room is in it, every file that it names exists, and its layers are the tested ones."""
+"""The map is of this house: every room is in it, every file that it names exists, its layers are the tested ones."""
 
 from __future__ import annotations
 
@@ -21,12 +21,8 @@ def section(title: str) -> str:
 def missing(text: str) -> list[str]:
     """Returns the files and folders that a text names and that are not there."""
     paths = [name for name in _QUOTED.findall(text) if "/" in name and re.fullmatch(r"[a-z0-9_/]+(\.\w+)?", name)]
-    metrics = ("train/",)  # names of figures, not of files
-    return [
-        path
-        for path in paths
-        if not path.startswith(metrics) and not any((at / path).exists() for at in (SOURCE, ROOT))
-    ]
+    files = [path for path in paths if not path.startswith("train/")]  # names of figures are no files
+    return [path for path in files if not any((folder / path).exists() for folder in (SOURCE, ROOT))]
 
 
 def test_every_room_and_part_has_its_row() -> None:
@@ -53,7 +49,7 @@ def test_what_is_missing_is_found() -> None:
 def test_records_and_names_of_the_flows_exist() -> None:
     """What a flow says is there after a step is a class of the source."""
     text = "\n".join(path.read_text(encoding="utf-8") for path in source_files())
-    named = {name for name in re.findall(r"`([A-Z][a-z]\w+)`", section("Four flows"))}
+    named = set(re.findall(r"`([A-Z][a-z]\w+)`", section("Four flows")))
     assert len(named) > 10
     assert [name for name in sorted(named) if not re.search(rf"^class {name}\b", text, re.MULTILINE)] == []
 

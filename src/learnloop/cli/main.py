@@ -46,6 +46,7 @@ COMMANDS: Mapping[str, Entry] = {
     "eval": Entry("learnloop.cli.policy:evaluate", "Compare a policy with a baseline on held-out tasks."),
     "serve": Entry("learnloop.cli.serve:serve", "Serve the HTTP API until Ctrl-C."),
     "keys": Entry("learnloop.cli.keys:keys", "Make, list and revoke the keys of the HTTP API."),
+    "rl": Entry("learnloop.cli.rl:rl", "Train and list policies in the words of sentientctl rl."),
     "db": Entry("learnloop.cli.db:db", "Upgrade, back up and restore the database."),
 }
 
