@@ -17,7 +17,7 @@ from learnloop.core.errors import UsageError
 from learnloop.models.chat_wire import shortened
 from learnloop.models.connections import MAX_ANSWER_BYTES
 from learnloop.models.endpoint_config import EndpointConfig
-from learnloop.models.transport import Client, Exchange, PassingError, Transport
+from learnloop.models.transport import Client, Exchange, Transport
 from learnloop.models.vectors import check_dimension, unit_vectors
 
 _OWN_FIELDS = frozenset(("model", "input", "dimensions", "encoding_format"))
@@ -112,12 +112,7 @@ class EndpointEmbedder(Client):
         body = embedding_body(config.endpoint.model, texts, config.encoding, dimensions, config.endpoint.extra_body)
 
         def read(exchange: Exchange) -> F32:
-            data = exchange.reply.read()
-            try:
-                msgspec.json.decode(data)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                shown = self._transport.quoted(data)
-                raise PassingError(f"answered 200 with something that is not JSON ({shown})") from error
+            data = self._transport.read_json(exchange)
             vectors, num_tokens = read_embeddings(data, self._transport.name, len(texts), config.dimension)
             if num_tokens is not None:
                 exchange.settle(num_tokens)

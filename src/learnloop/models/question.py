@@ -10,7 +10,7 @@ from learnloop.models.answer_cache import AnswerCache
 from learnloop.models.chat import ChatRequest, Completion, Message
 from learnloop.models.chat_wire import read_answer, request_body
 from learnloop.models.endpoint_config import EndpointConfig
-from learnloop.models.transport import Exchange, PassingError, Transport
+from learnloop.models.transport import Exchange, Transport
 
 _BYTES_PER_TOKEN = 4
 """Of English text, about; only for what a budget reserves."""
@@ -50,13 +50,7 @@ class Question:
 
     def read(self, exchange: Exchange) -> Completion:
         """Returns an answer that comes whole, and keeps it."""
-        data = exchange.reply.read()
-        try:
-            msgspec.json.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            shown = self.transport.quoted(data)
-            raise PassingError(f"answered 200 with something that is not JSON ({shown})") from error
-        return self.finish(exchange, data)
+        return self.finish(exchange, self.transport.read_json(exchange))
 
     def finish(self, exchange: Exchange, data: bytes) -> Completion:
         """Returns what a whole answer says, keeps it, and tells the budget what it cost."""

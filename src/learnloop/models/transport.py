@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import NoReturn, Self, TypeVar
 
+import msgspec
+
 from learnloop.core.errors import AuthError, LearnloopError, NotFoundError, UnreachableError, UsageError
 from learnloop.models.budget import Budget
 from learnloop.models.chat_wire import shortened
@@ -163,6 +165,19 @@ class Transport:
         elif 300 <= status < 400:
             advice = f"it has moved to {reply.header('Location')}; give that as base_url"
         raise kind(f"{self.name} {said}; {advice}")
+
+    def read_json(self, exchange: Exchange) -> bytes:
+        """Returns an answer that comes whole and is JSON.
+
+        Raises:
+            PassingError: it is not JSON.
+        """
+        data = exchange.reply.read()
+        try:
+            msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise PassingError(f"answered 200 with something that is not JSON ({self.quoted(data)})") from error
+        return data
 
     def quoted(self, data: bytes) -> str:
         """Returns the start of an answer for a message; the key, should the endpoint repeat it, is not shown."""

@@ -6,14 +6,14 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from learnloop.core.errors import LearnloopError
 from learnloop.loop.traces.retention import apply_retention
 from learnloop.loop.workspace.idempotent_answers import remove_old_answers
 from learnloop.serve.http.operations import Operations
 from learnloop.serve.http.problems import Problem
-from learnloop.serve.service import Service
+from learnloop.serve.service import Service, beside
 from learnloop.traces.search import catch_up
 
 RETENTION_SECONDS = 3600.0
@@ -27,13 +27,8 @@ _log = logging.getLogger("learnloop.serve")
 
 @asynccontextmanager
 async def _lifespan(service: Service) -> AsyncIterator[None]:
-    task = asyncio.create_task(_keep(service))
-    try:
+    async with beside(_keep(service)):
         yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 operations = Operations("upkeep", lifespan=_lifespan)

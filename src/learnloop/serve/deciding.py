@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from learnloop.decisions.service.request import MAX_SLOTS, DecisionRequest
 from learnloop.decisions.service.snapshot import PolicySnapshot, slot_decision_id
 from learnloop.serve.durable_log import DurableLog
 from learnloop.serve.http.problems import Problem
-from learnloop.serve.service import Service
+from learnloop.serve.service import Service, beside
 from learnloop.store import Store
 
 REFRESH_SECONDS = 0.5
@@ -140,11 +140,8 @@ async def deciding(service: Service) -> AsyncIterator[None]:
     service.add(DurableLog(service.workspace.store))
     part = await asyncio.to_thread(Deciding, service)  # also where no thread is left for calls of clients
     service.add(part)
-    task = asyncio.create_task(part.keep_current())
     try:
-        yield
+        async with beside(part.keep_current()):
+            yield
     finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
         await asyncio.to_thread(part.stop)

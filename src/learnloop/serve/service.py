@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any, ParamSpec, TypeVar
 
 from starlette.requests import Request
 
@@ -94,6 +96,18 @@ class Service:
         if not isinstance(found, kind):
             raise TypeError(f"{found!r} is not a {kind.__name__}")
         return found
+
+
+@asynccontextmanager
+async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Runs ``work`` beside what is within, and ends it after that."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 def service_of(request: Request) -> Service:

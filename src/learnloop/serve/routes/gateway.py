@@ -12,7 +12,7 @@ import os
 import time
 import zlib
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from urllib.parse import unquote, urlsplit
 
@@ -31,7 +31,7 @@ from learnloop.serve.http.limits import MIB
 from learnloop.serve.http.operations import Operations
 from learnloop.serve.http.problems import Problem
 from learnloop.serve.routes.gateway_runs import Run, RunName, Runs
-from learnloop.serve.service import Service, service_of
+from learnloop.serve.service import Service, beside, service_of
 from learnloop.traces.conversation.dialects import dialect_of
 from learnloop.traces.conversation.messages import fingerprint
 from learnloop.traces.recording.clients.bodies import decoded, events_of
@@ -146,13 +146,10 @@ def make_gateway(options: GatewayOptions) -> Operations:
     async def lifespan(service: Service) -> AsyncIterator[None]:
         gateway = Gateway(service, options)
         service.add(gateway)
-        sweeping = asyncio.create_task(gateway.sweep(service))
         try:
-            yield
+            async with beside(gateway.sweep(service)):
+                yield
         finally:
-            sweeping.cancel()
-            with suppress(asyncio.CancelledError):
-                await sweeping
             gateway.runs.close()
             await gateway.client.aclose()
 

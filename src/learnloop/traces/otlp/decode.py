@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
+from google.protobuf.json_format import MessageToJson  # type: ignore[import-untyped]
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
@@ -34,26 +35,12 @@ def decode_logs(body: bytes, encoding: Encoding) -> WireLogs:
 
 def encode_traces_answer(rejections: Rejections, encoding: Encoding) -> bytes:
     """Returns an ``ExportTraceServiceResponse``; ``partial_success`` is unset where nothing was rejected."""
-    if encoding == "json":
-        return _partial_json("rejectedSpans", rejections)
-    answer = ExportTraceServiceResponse()
-    if rejections.number:
-        answer.partial_success.rejected_spans = rejections.number
-        answer.partial_success.error_message = rejections.message()
-    data: bytes = answer.SerializeToString()
-    return data
+    return _answer(ExportTraceServiceResponse(), "rejected_spans", rejections, encoding)
 
 
 def encode_logs_answer(rejections: Rejections, encoding: Encoding) -> bytes:
     """Returns an ``ExportLogsServiceResponse``; ``partial_success`` is unset where nothing was rejected."""
-    if encoding == "json":
-        return _partial_json("rejectedLogRecords", rejections)
-    answer = ExportLogsServiceResponse()
-    if rejections.number:
-        answer.partial_success.rejected_log_records = rejections.number
-        answer.partial_success.error_message = rejections.message()
-    data: bytes = answer.SerializeToString()
-    return data
+    return _answer(ExportLogsServiceResponse(), "rejected_log_records", rejections, encoding)
 
 
 def encode_status(code: int, message: str, encoding: Encoding) -> bytes:
@@ -70,12 +57,13 @@ def encode_status(code: int, message: str, encoding: Encoding) -> bytes:
     return b"\x08" + _varint(code) + b"\x12" + _varint(len(text)) + text
 
 
-def _partial_json(field: str, rejections: Rejections) -> bytes:
+def _answer(answer: Any, field: str, rejections: Rejections, encoding: Encoding) -> bytes:
     if not rejections.number:
-        return b"{}"
-    # 64-bit numbers are text in protobuf's JSON.
-    partial = {field: str(rejections.number), "errorMessage": rejections.message()}
-    return msgspec.json.encode({"partialSuccess": partial})
+        return b"{}" if encoding == "json" else b""
+    setattr(answer.partial_success, field, rejections.number)
+    answer.partial_success.error_message = rejections.message()
+    data: bytes = MessageToJson(answer, indent=None).encode() if encoding == "json" else answer.SerializeToString()
+    return data
 
 
 def _varint(number: int) -> bytes:
