@@ -30,7 +30,7 @@ def test_episodes_of_concurrent_clients_never_mix() -> None:
             algorithm.act(np.array([client, step]), episode=f"client-{client}")
         for client in (2, 0, 1):  # answers come in another order
             algorithm.observe(10.0 * client, episode=f"client-{client}", terminated=step == 3)
-    batches = [algorithm._live_batch(_segment(algorithm, steps)) for steps in algorithm._segments]
+    batches = [algorithm._live_batch([steps]) for steps in algorithm._segments]
     assert len(batches) == 3
     gamma, lam = 0.99, 0.95
     for batch in batches:
@@ -47,12 +47,6 @@ def test_episodes_of_concurrent_clients_never_mix() -> None:
     assert algorithm.learn()
     assert not algorithm.learn()
     assert algorithm.num_steps == 12
-
-
-def _segment(algorithm: PPO, steps: Any) -> Any:
-    from learnloop.algorithms.on_policy.rollout import segment_of
-
-    return segment_of(steps, algorithm.spaces.action)
 
 
 def test_a_live_agent_learns() -> None:
@@ -84,8 +78,7 @@ def test_a_truncated_episode_is_worth_its_last_observation() -> None:
     algorithm = make()
     algorithm.act([0.0, 0.0])
     algorithm.observe(1.0, truncated=True, next_observation=[2.0, 3.0])
-    (steps,) = algorithm._segments
-    batch = algorithm._live_batch(_segment(algorithm, steps))
+    batch = algorithm._live_batch(algorithm._segments)
     worth = float(algorithm.value(np.array([[2.0, 3.0]], dtype=F))[0])
     assert batch.returns[0] == pytest.approx(1 + 0.99 * worth, rel=1e-5)
 
@@ -215,7 +208,7 @@ def test_an_action_in_flight_over_an_update_is_one_of_an_earlier_policy() -> Non
     algorithm.observe(1.0, episode="slow", terminated=True)
     algorithm.act([1.0, 0.0], episode="new")
     algorithm.observe(1.0, episode="new", terminated=True)
-    old, new = (algorithm._live_batch(_segment(algorithm, steps)) for steps in algorithm._segments)
+    old, new = (algorithm._live_batch([steps]) for steps in algorithm._segments)
     (step,) = next(iter(algorithm._segments))
     assert step.chosen.log_probs is not None
     outputs = algorithm.network.predict(np.array([[1.0, 0.0]], dtype=F))[0]

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from learnloop.algorithms.on_policy.a2c import A2C, A2CConfig
-from learnloop.algorithms.on_policy.rollout import Batch, Segment
+from learnloop.algorithms.on_policy.rollout import Batch, Segment, joined_segments
 from learnloop.core.errors import UsageError
 from tests.algorithms.on_policy.test_ppo import ACTIONS, torch_log_probs
 from tests.algorithms.steps import drive, lane_step, spaces
@@ -76,7 +76,7 @@ def history(probability: float, count: int = 400, seed: int = 0) -> Segment:
 def test_history_is_weighted_by_how_likely_this_policy_is_to_act_so() -> None:
     """S2.2: never as if on-policy. With gamma 0, V-trace's value is that of the policy that learns, cut at rho = 1."""
     algorithm = make(gamma=0.0, learning_rate=0.0)
-    batch = algorithm._historical_batch(history(0.9))
+    batch = algorithm._historical_batch(joined_segments([history(0.9)], algorithm.spaces.action))
     chance = algorithm.policy().probabilities(np.zeros(3))
     rho = {1: min(1.0, chance[1] / 0.9), 0: min(1.0, chance[0] / 0.1)}
     assert batch.weights is not None
@@ -136,7 +136,7 @@ def test_history_is_seen_through_the_masks_that_it_is_learned_through() -> None:
     algorithm = make(dropout=0.5)
     rng = np.random.default_rng(0)
     segment = history(0.5)._replace(observations=5 * rng.standard_normal((400, 3)).astype(F))
-    batch = algorithm._historical_batch(segment)
+    batch = algorithm._historical_batch(joined_segments([segment], algorithm.spaces.action))
     _, evaluation = algorithm._evaluate(batch)
     np.testing.assert_allclose(evaluation.log_probs, batch.log_probs, atol=1e-6)
     assert batch.dropout is not None
@@ -148,8 +148,16 @@ def test_historical_rewards_are_scaled_as_those_of_lanes() -> None:
     assert algorithm._reward_scaler is not None
     algorithm._reward_scaler._moments.update(np.array([[0.0], [20.0]]))  # standard deviation 10
     segment = history(0.5)
-    plain = make(gamma=0.0, learning_rate=0.0)._historical_batch(segment._replace(rewards=segment.rewards / 10))
-    np.testing.assert_allclose(algorithm._historical_batch(segment).returns, plain.returns, rtol=1e-5, atol=1e-7)
+    other = make(gamma=0.0, learning_rate=0.0)
+    tenth = segment._replace(rewards=segment.rewards / 10)
+    plain = other._historical_batch(joined_segments([tenth], other.spaces.action))
+    found = algorithm._historical_batch(joined_segments([segment], algorithm.spaces.action))
+    np.testing.assert_allclose(
+        found.returns,
+        plain.returns,
+        rtol=1e-5,
+        atol=1e-7,
+    )
 
 
 def test_a_rollout_in_which_all_lanes_only_reset_themselves() -> None:

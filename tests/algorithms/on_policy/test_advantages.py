@@ -107,7 +107,7 @@ def vtrace_by_definition(
 def test_vtrace_is_equation_one(seed: int, steps: int, gamma: float, max_rho: float) -> None:
     data = episode_data(seed, steps, 2)
     log_ratios = np.random.default_rng(seed + 1).normal(0, 0.7, (steps, 2)).astype(F)
-    found = vtrace(**data, log_ratios=log_ratios, gamma=gamma, max_rho=max_rho, max_c=1.0)  # type: ignore[arg-type]
+    found = vtrace(**data, log_ratios=log_ratios, gamma=gamma, max_rho=max_rho)  # type: ignore[arg-type]
     targets, rhos = vtrace_by_definition(data, log_ratios, gamma, max_rho, 1.0)
     np.testing.assert_allclose(found.targets, targets, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(found.weights, rhos, rtol=1e-5)
@@ -124,6 +124,28 @@ def test_vtrace_of_the_policys_own_actions_is_the_n_step_return() -> None:
         rtol=1e-4,
         atol=1e-5,  # type: ignore[arg-type]
     )
+
+
+@pytest.mark.parametrize("gae_lambda", [0.0, 0.5, 0.95, 1.0])
+def test_vtrace_of_the_policys_own_actions_is_gae(gae_lambda: float) -> None:
+    """Espeholt et al. 2018, remark 2: on-policy, lambda is that of generalised advantages."""
+    data = episode_data(6, 8, 3)
+    found = vtrace(**data, log_ratios=np.zeros((8, 3), dtype=F), gamma=0.9, gae_lambda=gae_lambda)  # type: ignore[arg-type]
+    wanted = gae(**data, gamma=0.9, gae_lambda=gae_lambda)  # type: ignore[arg-type]
+    np.testing.assert_allclose(found.advantages, wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.targets, wanted + data["values"], rtol=1e-4, atol=1e-5)
+
+
+def test_vtrace_traces_are_shortened_by_lambda() -> None:
+    """Remark 2: c is lambda min(1, ratio)."""
+    data = episode_data(8, 6, 2)
+    log_ratios = np.random.default_rng(2).normal(0, 0.7, (6, 2)).astype(F)
+    found = vtrace(**data, log_ratios=log_ratios, gamma=0.9, gae_lambda=0.4)  # type: ignore[arg-type]
+    shorter = vtrace(**data, log_ratios=log_ratios, gamma=0.9, gae_lambda=0.0)  # type: ignore[arg-type]
+    rho = np.minimum(1, np.exp(log_ratios))
+    ahead = np.append(found.targets[1:] - data["next_values"][:-1], np.zeros((1, 2)), axis=0)
+    carried = np.where(data["ended"], 0, 0.9 * 0.4 * rho * ahead)
+    np.testing.assert_allclose(found.targets, shorter.targets + carried, rtol=1e-4, atol=1e-5)
 
 
 def test_vtrace_advantages_look_at_the_next_target() -> None:

@@ -11,7 +11,7 @@ import pytest
 from learnloop.algorithms.building import build_algorithm, configure
 from learnloop.algorithms.on_policy.a2c import A2C, A2CConfig
 from learnloop.algorithms.on_policy.learner import OnPolicyAlgorithm
-from learnloop.algorithms.on_policy.rollout import Batch, Segment
+from learnloop.algorithms.on_policy.rollout import Batch, Segment, joined_segments
 from learnloop.core.spaces import Discrete, MultiDiscrete
 from tests.algorithms.steps import drive, lane_step, spaces
 
@@ -190,7 +190,8 @@ def test_history_is_weighed_over_what_was_allowed() -> None:
     actions = rng.choice([0, 2], 30)
     log_probs = np.full(30, np.log(0.5), dtype=F)
     rewards = np.zeros(30, dtype=F)
-    batch = algorithm._historical_batch(Segment(observations, actions, masks, log_probs, rewards, None))
+    segment = Segment(observations, actions, masks, log_probs, rewards, None)
+    batch = algorithm._historical_batch(joined_segments([segment], algorithm.spaces.action))
     policy = algorithm.policy()
     chances = [policy.probabilities(row, masks[0])[action] for row, action in zip(observations, actions, strict=True)]
     np.testing.assert_allclose(batch.weights, np.minimum(np.array(chances) / 0.5, 1), rtol=1e-4)

@@ -35,7 +35,7 @@ class VTrace(NamedTuple):
     targets: F32
     """v_s: what the value is to become, shape ``(num_steps, num_lanes)``."""
     advantages: F32
-    """r + gamma v_{s+1} - V(s), not yet weighted by rho, shape ``(num_steps, num_lanes)``."""
+    """Not yet weighted by rho, shape ``(num_steps, num_lanes)``."""
     weights: F32
     """rho: the truncated importance weight of each action, shape ``(num_steps, num_lanes)``."""
 
@@ -48,12 +48,20 @@ def vtrace(
     log_ratios: F32,
     *,
     gamma: float,
+    gae_lambda: float = 1.0,
     max_rho: float = 1.0,
-    max_c: float = 1.0,
 ) -> VTrace:
     """Returns V-trace's targets for transitions that another policy chose.
 
-    Source: Espeholt et al. 2018, IMPALA, equation 1 as the recursion of remark 1, and section 4.2 for the advantages.
+    With rho = min(max_rho, pi / mu) and c = lambda min(1, pi / mu):
+
+        v_t = V_t + rho_t (r_t + gamma V_{t+1} - V_t) + gamma c_t (v_{t+1} - V_{t+1})
+        A_t = r_t + gamma ((1 - lambda) V_{t+1} + lambda v_{t+1}) - V_t
+
+    Where pi is mu, A is the generalised advantage of ``gae``, and v is V + A.
+
+    Source: Espeholt et al. 2018, IMPALA, equation 1 as the recursion of remark 1, remark 2 for lambda, and section 4.2
+    for the advantages.
 
     Args:
         rewards: of the actions.
@@ -62,19 +70,20 @@ def vtrace(
         ended: whether the next row is another episode's.
         log_ratios: log probability of each action under the policy that learns, minus that under the one that chose it.
         gamma: the discount.
+        gae_lambda: how much of what comes after the next step counts, in place of the next step's value.
         max_rho: the bound of the weights; it decides which policy's value is learned.
-        max_c: the bound of the traces; it only trades variance for speed.
     """
     ratios: F32 = np.exp(np.minimum(log_ratios, np.float32(80)), dtype=np.float32)
     weights: F32 = np.minimum(ratios, np.float32(max_rho))
     corrections: F32 = rewards + np.float32(gamma) * next_values - values
     corrections *= weights
-    carry = np.where(ended, np.float32(0), np.float32(gamma) * np.minimum(ratios, np.float32(max_c)))
+    carry = np.where(ended, np.float32(0), np.float32(gamma * gae_lambda) * np.minimum(ratios, np.float32(1)))
     for step in range(len(corrections) - 2, -1, -1):
         corrections[step] += carry[step] * corrections[step + 1]
     targets: F32 = values + corrections
     ahead = next_values.copy()
-    ahead[:-1] = np.where(ended[:-1], next_values[:-1], targets[1:])
+    following = np.float32(gae_lambda) * targets[1:] + np.float32(1 - gae_lambda) * next_values[:-1]
+    ahead[:-1] = np.where(ended[:-1], next_values[:-1], following)
     return VTrace(targets, rewards + np.float32(gamma) * ahead - values, weights)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,13 @@ from learnloop.algorithms.base.scaling import ObservationScaler, RewardScaler
 from learnloop.algorithms.base.schedules import value_at
 from learnloop.algorithms.base.states import AlgorithmState, part_of, prefixed, put_parameters
 from learnloop.algorithms.live.episodes import LiveSegments, LiveStep
-from learnloop.algorithms.on_policy.advantages import VTrace, explained_variance, gae, vtrace
+from learnloop.algorithms.on_policy.advantages import explained_variance, gae
+from learnloop.algorithms.on_policy.correction import Judged, corrected
 from learnloop.algorithms.on_policy.historical import check_segment
-from learnloop.algorithms.on_policy.rollout import Batch, LiveSegment, Rollout, Segment, join, segment_of
+from learnloop.algorithms.on_policy.rollout import Batch, Rollout, Segment, Steps, join, joined_segments, live_steps
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.algorithms.policies.serving import serving_network
-from learnloop.core.arrays import F32, Bools, Indices
+from learnloop.core.arrays import F32, Bools
 from learnloop.core.errors import CorruptError, DivergedError, UsageError
 from learnloop.core.seeding import derive_seed
 from learnloop.core.spaces import Box, Spaces
@@ -230,7 +231,7 @@ class OnPolicyAlgorithm(Algorithm):
             batches.append(self._rollout_batch())
         if self._segments.num_steps >= self.config.n_steps * self.num_lanes:
             self._warn_of_schedules()
-            batches += [self._live_batch(segment_of(each, self.spaces.action)) for each in self._segments]
+            batches.append(self._live_batch(self._segments))
             self._segments.clear()
         if not batches:
             return False
@@ -242,13 +243,9 @@ class OnPolicyAlgorithm(Algorithm):
         return bool(batch.size)
 
     def learn_from(self, segments: Sequence[Segment]) -> None:
-        """Updates from historical segments, which another policy may have chosen, with V-trace.
+        """Updates from historical segments, which another policy may have chosen; ``correction`` says how.
 
-        Each action is weighted by how likely this policy would have chosen it, cut at 1: nothing is learned as if
-        this policy had acted. Observations are encoded, ``Segment.log_probs`` are those that were logged.
-
-        Source: Espeholt et al. 2018, IMPALA, equation 1; Hilton et al. 2022, Batch size-invariance for policy
-        optimization, equation 4 (the ratio to the policy that chose, apart from the ratio that is clipped).
+        Observations are encoded, ``Segment.log_probs`` are those that were logged.
 
         Raises:
             UsageError: there are none, or one is not what ``check_segment`` allows.
@@ -256,8 +253,7 @@ class OnPolicyAlgorithm(Algorithm):
         if not segments:
             raise UsageError("there are no segments to learn from")
         checked = [check_segment(segment, self.spaces.action, self.encoder.size) for segment in segments]
-        batches = [self._historical_batch(segment) for segment in checked]
-        self._learn_batch(join(batches, self.spaces.action))
+        self._learn_batch(self._historical_batch(joined_segments(checked, self.spaces.action)))
 
     def _rollout_batch(self) -> Batch:
         rollout, last = self._rollout, self._last_observations
@@ -274,94 +270,35 @@ class OnPolicyAlgorithm(Algorithm):
         )
         return rollout.batch(advantages, with_dropout=bool(self.network.num_masks))
 
-    def _live_batch(self, live: LiveSegment) -> Batch:
-        weights: F32 | None = None
-        old = np.flatnonzero(live.num_updates != self.num_updates)
-        if len(old):
-            live, weights = self._renewed(live, old)
-        segment = live.segment
-        advantages = gae(
-            segment.rewards[:, None],
-            live.values[:, None],
-            self._segment_next_values(live.values, segment.last_observation)[:, None],
-            self._segment_ends(segment)[:, None],
-            gamma=self.config.gamma,
-            gae_lambda=self.config.gae_lambda,
-        )[:, 0]
-        return Batch(
-            observations=segment.observations,
-            actions=segment.actions,
-            log_probs=segment.log_probs,
-            values=live.values,
-            advantages=advantages,
-            returns=advantages + live.values,
-            masks=segment.masks,
-            dropout=live.dropout if self.network.num_masks else None,
-            weights=weights,
-        )
+    def _live_batch(self, segments: Iterable[Sequence[LiveStep]]) -> Batch:
+        """Returns live steps with what they were worth; those from before the last update are corrected."""
+        steps, num_updates = live_steps(segments, self.spaces.action, with_dropout=bool(self.network.num_masks))
+        is_own = num_updates == self.num_updates
+        num_stale = int(np.count_nonzero(~is_own))
+        if num_stale:
+            self.num_stale += num_stale
+            self.metrics.set("train/num_stale_steps", self.num_stale)
+        return self._corrected(steps, is_own, self._judged(steps) if num_stale else None)
 
-    def _renewed(self, live: LiveSegment, old: Indices) -> tuple[LiveSegment, F32]:
-        """Returns ``live`` as the policy of now sees it, and the weights of its actions: below 1 in the rows ``old``.
-
-        Those were chosen before the last update. As historical ones, they count by how likely this policy would have
-        chosen them, cut at 1, and their ratio is clipped around this policy. Source: as of ``learn_from``.
-        """
-        segment = live.segment
-        outputs = self.network.predict(segment.observations[old], live.dropout[old] if self.network.num_masks else None)
-        masks = None if segment.masks is None else segment.masks[old]
-        evaluation = self.distribution.evaluate(outputs[:, :-1], segment.actions[old], masks)
-        log_probs, values = segment.log_probs.copy(), live.values.copy()
-        weights: F32 = np.ones_like(log_probs)
-        weights[old] = np.exp(np.minimum(evaluation.log_probs - segment.log_probs[old], np.float32(0)))
-        log_probs[old], values[old] = evaluation.log_probs, outputs[:, -1]
-        self.num_stale += len(old)
-        self.metrics.set("train/num_stale_steps", self.num_stale)
-        return live._replace(segment=segment._replace(log_probs=log_probs), values=values), weights
-
-    def _historical_batch(self, segment: Segment) -> Batch:
-        observations, rewards = segment.observations, segment.rewards
+    def _historical_batch(self, steps: Steps) -> Batch:
+        """Returns historical steps, as they were logged, with what they were worth."""
         if self._observation_scaler is not None:
-            observations = self._observation_scaler.apply(observations)
+            steps = steps._replace(observations=self._observation_scaler.apply(steps.observations))
         if self._reward_scaler is not None:
-            rewards = self._reward_scaler.apply(rewards).astype(np.float32)
-        dropout = None
+            steps = steps._replace(rewards=self._reward_scaler.apply(steps.rewards).astype(np.float32))
         if self.network.num_masks:
-            dropout = self._rng.integers(self.network.num_masks, size=len(observations))
-        outputs = self.network.predict(observations, dropout).copy()
-        values = outputs[:, -1].copy()
-        current = self.distribution.evaluate(outputs[:, :-1], segment.actions, segment.masks).log_probs.copy()
-        corrected: VTrace = vtrace(
-            rewards[:, None],
-            values[:, None],
-            self._segment_next_values(values, segment.last_observation)[:, None],
-            self._segment_ends(segment)[:, None],
-            (current - segment.log_probs)[:, None],
-            gamma=self.config.gamma,
-        )
-        return Batch(
-            observations=observations,
-            actions=segment.actions,
-            log_probs=current,
-            values=values,
-            advantages=corrected.advantages[:, 0],
-            returns=corrected.targets[:, 0],
-            masks=segment.masks,
-            dropout=dropout,
-            weights=corrected.weights[:, 0],
-        )
+            steps = steps._replace(dropout=self._rng.integers(self.network.num_masks, size=steps.size))
+        return self._corrected(steps, np.zeros(steps.size, dtype=np.bool_), self._judged(steps))
 
-    def _segment_next_values(self, values: F32, last: F32 | None) -> F32:
-        ahead = np.zeros_like(values)
-        ahead[:-1] = values[1:]
-        if last is not None:
-            ahead[-1] = self._values(last[None])[0]
-        return ahead
+    def _judged(self, steps: Steps) -> Judged:
+        outputs = self.network.predict(steps.observations, steps.dropout).copy()
+        evaluation = self.distribution.evaluate(outputs[:, :-1], steps.actions, steps.masks)
+        return Judged(evaluation.log_probs.copy(), outputs[:, -1])
 
-    @staticmethod
-    def _segment_ends(segment: Segment) -> Bools:
-        ended = np.zeros(len(segment.rewards), dtype=np.bool_)
-        ended[-1] = True
-        return ended
+    def _corrected(self, steps: Steps, is_own: Bools, judged: Judged | None) -> Batch:
+        bootstraps = self._values(steps.next_observations) if len(steps.cut) else np.zeros(0, dtype=np.float32)
+        config = self.config
+        return corrected(steps, is_own, judged, bootstraps, gamma=config.gamma, gae_lambda=config.gae_lambda)
 
     def _learn_batch(self, batch: Batch) -> None:
         before = self.network.parameters.copy()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.algorithms.live.episodes import LiveStep
-from learnloop.core.arrays import F32, I64, Indices
+from learnloop.core.arrays import F32, I64, Bools, Indices
 from learnloop.core.spaces import ActionSpace, Box, MultiDiscrete, num_choices
 from learnloop.core.stepping import Actions, Masks
 
@@ -179,39 +179,96 @@ class Segment(NamedTuple):
     """What the last action led to, shape ``(size,)``; None: the episode terminated, nothing came."""
 
 
-class LiveSegment(NamedTuple):
-    """A segment that this very policy chose, with what it knew then."""
+class Steps(NamedTuple):
+    """Transitions of whole segments, one segment after the other; arrays have the shape ``(num_steps, ...)``."""
 
-    segment: Segment
-    values: F32
-    dropout: I64
-    num_updates: I64
-    """Gradient steps before each action was chosen."""
+    observations: F32
+    actions: Actions
+    log_probs: F32
+    """As the policy that chose the actions had them."""
+    rewards: F32
+    ended: Bools
+    """Whether it is the last of its segment."""
+    cut: Indices
+    """The rows whose episode goes on after the segment, or was truncated: what comes then is worth the value of
+    ``next_observations``. Each is the last of its segment."""
+    next_observations: F32
+    """Shape ``(len(cut), size)``."""
+    values: F32 | None = None
+    """Of the observations, as the policy that chose had them; None: nobody knows."""
+    masks: Masks | None = None
+    """Which choices were allowed; None: all."""
+    dropout: I64 | None = None
+    """Which dropout mask each observation is seen through; None: there is no dropout."""
+
+    @property
+    def size(self) -> int:
+        """How many transitions there are."""
+        return len(self.observations)
 
 
-def segment_of(steps: Sequence[LiveStep], space: ActionSpace) -> LiveSegment:
-    """Returns the transitions of one live episode as arrays."""
-    count = len(steps)
-    actions, masks = action_array(space, count), mask_array(space, count)
+def last_rows(lengths: Sequence[int]) -> Bools:
+    """Returns which rows are the last of segments of these lengths, laid one after the other."""
+    ended = np.zeros(sum(lengths), dtype=np.bool_)
+    ended[np.cumsum(np.asarray(lengths, dtype=np.intp)) - 1] = True
+    return ended
+
+
+def joined_segments(segments: Sequence[Segment], space: ActionSpace) -> Steps:
+    """Returns the transitions of several segments; where one has masks, the others allow all."""
+
+    def column(name: str) -> NDArray[Any]:
+        return np.concatenate([getattr(segment, name) for segment in segments])
+
+    lengths = [len(segment.rewards) for segment in segments]
+    masks = None
+    if any(segment.masks is not None for segment in segments):
+        masks = np.concatenate([
+            mask_array(space, count) if segment.masks is None else segment.masks
+            for segment, count in zip(segments, lengths, strict=True)
+        ])  # fmt: skip
+    ended, observations = last_rows(lengths), column("observations")
+    is_cut = [segment.last_observation is not None for segment in segments]
+    following = [segment.last_observation for segment in segments if segment.last_observation is not None]
+    return Steps(
+        observations=observations,
+        actions=column("actions"),
+        masks=masks,
+        log_probs=column("log_probs"),
+        rewards=column("rewards"),
+        ended=ended,
+        cut=np.flatnonzero(ended)[is_cut],
+        next_observations=np.array(following, dtype=np.float32).reshape(len(following), observations.shape[1]),
+    )
+
+
+def live_steps(segments: Iterable[Sequence[LiveStep]], space: ActionSpace, *, with_dropout: bool) -> tuple[Steps, I64]:
+    """Returns the transitions of live episodes, and how many gradient steps there were before each was chosen."""
+    parts = list(segments)
+    rows = [step for segment in parts for step in segment]
+    actions, masks = action_array(space, len(rows)), mask_array(space, len(rows))
     has_masks = False
-    for row, step in enumerate(steps):
+    for row, step in enumerate(rows):
         actions[row] = step.chosen.actions[0]
         if step.mask is not None:
             masks[row], has_masks = step.mask, True
-    last = steps[-1]
-    return LiveSegment(
-        Segment(
-            observations=np.stack([step.observation for step in steps]),
-            actions=actions,
-            masks=masks if has_masks else None,
-            log_probs=_first(steps, "log_probs", np.float32),
-            rewards=np.array([step.reward for step in steps], dtype=np.float32),
-            last_observation=None if last.terminated else last.next_observation,
-        ),
-        values=_first(steps, "values", np.float32),
-        dropout=_first(steps, "dropout", np.int64),
-        num_updates=np.array([step.chosen.num_updates for step in steps], dtype=np.int64),
+    ended = last_rows([len(segment) for segment in parts])
+    is_cut = [not segment[-1].terminated for segment in parts]
+    observations = np.stack([step.observation for step in rows])
+    following = [segment[-1].next_observation for segment, goes_on in zip(parts, is_cut, strict=True) if goes_on]
+    steps = Steps(
+        observations=observations,
+        actions=actions,
+        masks=masks if has_masks else None,
+        log_probs=_first(rows, "log_probs", np.float32),
+        values=_first(rows, "values", np.float32),
+        rewards=np.array([step.reward for step in rows], dtype=np.float32),
+        ended=ended,
+        cut=np.flatnonzero(ended)[is_cut],
+        next_observations=np.array(following, dtype=np.float32).reshape(len(following), observations.shape[1]),
+        dropout=_first(rows, "dropout", np.int64) if with_dropout else None,
     )
+    return steps, np.array([step.chosen.num_updates for step in rows], dtype=np.int64)
 
 
 def _first(steps: Sequence[LiveStep], name: str, dtype: Any) -> NDArray[Any]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from learnloop.algorithms.on_policy.advantages import gae
 from learnloop.algorithms.on_policy.ppo import PPO, PPOConfig
-from learnloop.algorithms.on_policy.rollout import Batch
-from learnloop.core.arrays import F32, I64, Bools, Indices
+from learnloop.algorithms.on_policy.rollout import Batch, Steps
+from learnloop.core.arrays import F32, I64
 from learnloop.core.spaces import Box, Discrete, Spaces
 from learnloop.nn.optimizers import AdamW, Optimizer
 
@@ -22,25 +20,6 @@ round, and a batch is computed in another order than a row."""
 
 MAX_NORM = 1e15
 """Of an observation: what a network makes of much larger ones leaves float32, and then no update comes to an end."""
-
-
-class Steps(NamedTuple):
-    """Transitions of whole segments, one segment after the other; arrays have the shape ``(num_steps, ...)``."""
-
-    observations: F32
-    actions: I64
-    log_probs: F32
-    """As they were logged."""
-    values: F32
-    """As they were logged."""
-    rewards: F32
-    ended: Bools
-    """Whether it is the last of its segment."""
-    cut: Indices
-    """The rows whose episode goes on after the segment, or was truncated: what comes then is worth the value of
-    ``next_observations``. Each is the last of its segment."""
-    next_observations: F32
-    """Shape ``(len(cut), size)``."""
 
 
 class Prepared(NamedTuple):
@@ -91,46 +70,23 @@ class SegmentPPO(PPO):
         super().__init__(config, vector_spaces(size, num_actions), seed=seed)
 
     def prepare(self, steps: Steps) -> Prepared:
-        """Returns ``steps`` with their advantages.
+        """Returns ``steps`` with what they were worth.
 
-        A step that the network judges as logged is this policy's own. Any other was chosen by an earlier policy: it
-        counts by how likely this one would have chosen it, cut at 1, its ratio is clipped around this policy, and its
-        value is the network's. Source: as of ``OnPolicyAlgorithm.learn_from``.
+        A step that the network judges as logged is this policy's own, any other one foreign to it (``correction``). A
+        log probability alone may agree by chance: where no values were logged, all of a segment must agree.
         """
-        dropout = dropout_of(steps.observations, self.num_updates, self.network.num_masks)
-        outputs = self.network.predict(steps.observations, dropout).copy()
-        current = self.distribution.evaluate(outputs[:, :-1], steps.actions).log_probs
-        difference = current - steps.log_probs
-        values = outputs[:, -1]
+        steps = steps._replace(dropout=dropout_of(steps.observations, self.num_updates, self.network.num_masks))
+        judged = self._judged(steps)
+        difference = judged.log_probs - steps.log_probs
         is_own = np.abs(difference) <= TOLERANCE
-        is_own &= np.abs(values - steps.values) <= TOLERANCE * (1 + np.abs(values))
-        weights = np.where(is_own, np.float32(1), np.exp(np.minimum(difference, np.float32(0))))
-        values = np.where(is_own, steps.values, values)
-        ahead = np.zeros_like(values)
-        ahead[:-1] = values[1:]
-        ahead[steps.ended] = 0
-        if len(steps.cut):
-            ahead[steps.cut] = self._values(steps.next_observations)
-        advantages = gae(
-            steps.rewards[:, None],
-            values[:, None],
-            ahead[:, None],
-            steps.ended[:, None],
-            gamma=self.config.gamma,
-            gae_lambda=self.config.gae_lambda,
-        )[:, 0]
+        if steps.values is not None:
+            is_own &= np.abs(judged.values - steps.values) <= TOLERANCE * (1 + np.abs(judged.values))
+        else:
+            ends = np.flatnonzero(steps.ended)
+            starts = np.append(0, ends[:-1] + 1)
+            is_own = np.repeat(np.logical_and.reduceat(is_own, starts), ends - starts + 1)
+        batch = self._corrected(steps, is_own, judged)
         num_stale = int(np.count_nonzero(~is_own))
-        batch = Batch(
-            observations=steps.observations,
-            actions=steps.actions,
-            log_probs=np.where(is_own, steps.log_probs, current),
-            values=values,
-            advantages=advantages,
-            returns=advantages + values,
-            masks=None,
-            dropout=dropout,
-            weights=weights if num_stale else None,
-        )
         return Prepared(batch, num_stale, float(np.abs(difference[is_own]).max(initial=0.0)))
 
     def learn_steps(self, steps: Steps) -> Prepared:
@@ -152,10 +108,3 @@ class SegmentPPO(PPO):
         if not self._weight_decay:
             return super()._build_optimizer()
         return AdamW(self.network, eps=1e-5, weight_decay=self._weight_decay)
-
-
-def segment_rows(lengths: Sequence[int]) -> Bools:
-    """Returns which rows are the last of segments of these lengths, laid one after the other."""
-    ended = np.zeros(sum(lengths), dtype=np.bool_)
-    ended[np.cumsum(np.asarray(lengths, dtype=np.intp)) - 1] = True
-    return ended

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop.algorithms.on_policy.segment_ppo import Steps, segment_rows
+from learnloop.algorithms.on_policy.rollout import Steps, last_rows
 from learnloop.core.arrays import F32
 from learnloop.core.errors import CorruptError
 
@@ -198,7 +198,7 @@ def segments_of(transitions: Sequence[SentTransition]) -> list[list[SentTransiti
 def steps_of(segments: Sequence[Sequence[SentTransition]], size: int) -> Steps:
     """Returns segments as arrays. What is not terminated at the end of its segment is bootstrapped."""
     rows = [each for segment in segments for each in segment]
-    ended = segment_rows([len(segment) for segment in segments])
+    ended = last_rows([len(segment) for segment in segments])
     last = np.flatnonzero(ended)
     cut = np.array([row for row in last.tolist() if rows[row].truncated or not rows[row].terminated], dtype=np.intp)
     return Steps(

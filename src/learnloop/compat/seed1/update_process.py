@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from learnloop.algorithms.base.states import AlgorithmState, part_of, prefixed
 from learnloop.algorithms.on_policy.ppo import PPOConfig
-from learnloop.algorithms.on_policy.segment_ppo import SegmentPPO, Steps
+from learnloop.algorithms.on_policy.rollout import Steps
+from learnloop.algorithms.on_policy.segment_ppo import SegmentPPO
 from learnloop.core.errors import DivergedError, LearnloopError, UnreachableError
 from learnloop.training.workers.child_processes import child_environment
 
@@ -150,11 +151,15 @@ def _told(job: Job) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         "rate_factor": job.rate_factor,
         "state": job.state.values,
     }
-    return values, {**_named("state.", job.state.tensors), **_named("steps.", job.steps._asdict())}
+    return values, {**_named("state.", job.state.tensors), **_named("steps.", _known(job.steps))}
 
 
 def _named(prefix: str, tensors: Tensors) -> dict[str, NDArray[Any]]:
     return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
+
+
+def _known(steps: Steps) -> dict[str, NDArray[Any]]:
+    return {name: value for name, value in steps._asdict().items() if value is not None}
 
 
 def _job(values: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Job:

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.algorithms.base.states import put_parameters
 from learnloop.algorithms.building import configure, translate
-from learnloop.algorithms.on_policy.advantages import gae, vtrace
 from learnloop.algorithms.on_policy.ppo import PPOConfig
-from learnloop.algorithms.on_policy.rollout import Batch
-from learnloop.algorithms.on_policy.segment_ppo import TOLERANCE, SegmentPPO, is_readable
+from learnloop.algorithms.on_policy.rollout import Steps
+from learnloop.algorithms.on_policy.segment_ppo import SegmentPPO, is_readable
 from learnloop.algorithms.policies.named_actions import TAG as NAMED_ACTIONS
 from learnloop.algorithms.policies.named_actions import NamedActionsPolicy, action_rows
-from learnloop.core.arrays import F32, F64, I64, Bools, Indices
 from learnloop.core.errors import CorruptError, UsageError
-from learnloop.core.protocols import Policy, Sample
+from learnloop.core.protocols import Sample
 from learnloop.core.records import Decision
 from learnloop.decisions.learning.candidates import Candidate
 from learnloop.decisions.learning.episode_log import Situation, read_episodes
 from learnloop.decisions.service.settings import DecisionSettings, NetworkConfig
-from learnloop.evaluation.overlap import Overlap, overlap_of
-from learnloop.evaluation.policies import logged_probabilities
+from learnloop.evaluation.held_out_episodes import LoggedEpisodes, step_means
 from learnloop.evaluation.splitting import split_by_unit
 from learnloop.registry import Registry
 from learnloop.registry.references import CHAMPION
@@ -38,63 +35,8 @@ importance weights answer for."""
 _MOMENTS = ("first_moment", "second_moment")
 
 
-class _Logged(NamedTuple):
-    """Steps of segments, one after the other; arrays have the shape ``(num_steps, ...)``."""
-
-    observations: F32
-    actions: I64
-    masks: Bools
-    log_probs: F32
-    rewards: F32
-    ended: Bools
-    segments: Indices
-    """The number of its segment."""
-    cut: Indices
-    """The rows that are bootstrapped."""
-    next_observations: F32
-    """Shape ``(len(cut), size)``."""
-
-
 class LogPPO(SegmentPPO):
-    """PPO over logged segments."""
-
-    def learn_logged(self, logged: _Logged) -> int:
-        """Updates once; returns how many steps were this very policy's.
-
-        Segments that this policy chose are learned from as PPO does. In all others each action is weighted by how
-        likely this policy would have chosen it, cut at 1, and values are corrected by V-trace: nothing is learned as if
-        this policy had acted. Source: as of ``OnPolicyAlgorithm.learn_from``.
-        """
-        outputs = self.network.predict(logged.observations).copy()
-        current = self.distribution.evaluate(outputs[:, :-1], logged.actions, logged.masks).log_probs.copy()
-        values = outputs[:, -1].copy()
-        ratios = current - logged.log_probs
-        foreign = np.zeros(int(logged.segments[-1]) + 1, dtype=np.bool_)
-        np.logical_or.at(foreign, logged.segments, np.abs(ratios) > TOLERANCE)
-        is_own = ~foreign[logged.segments]
-        ahead = np.zeros_like(values)
-        ahead[:-1] = values[1:]
-        ahead[logged.ended] = 0
-        if len(logged.cut):
-            ahead[logged.cut] = self._values(logged.next_observations)
-        gamma = self.config.gamma
-        lane = (logged.rewards[:, None], values[:, None], ahead[:, None], logged.ended[:, None])
-        advantages = gae(*lane, gamma=gamma, gae_lambda=self.config.gae_lambda)[:, 0]
-        corrected = vtrace(*lane, ratios[:, None], gamma=gamma)
-        self._learn_batch(
-            Batch(
-                observations=logged.observations,
-                actions=logged.actions,
-                log_probs=np.where(is_own, logged.log_probs, current),
-                values=values,
-                advantages=np.where(is_own, advantages, corrected.advantages[:, 0]),
-                returns=np.where(is_own, advantages + values, corrected.targets[:, 0]),
-                masks=logged.masks,
-                dropout=None,
-                weights=np.where(is_own, np.float32(1), corrected.weights[:, 0]),
-            )
-        )
-        return int(np.count_nonzero(is_own))
+    """PPO over logged segments, which goes on from version to version."""
 
     def training_state(self) -> dict[str, NDArray[Any]]:
         """Returns what the training of the next version goes on from."""
@@ -150,15 +92,15 @@ class EpisodeTrainer:
             ppo.go_on_from(self._start)
         num_own = 0
         if samples:
-            logged = self._logged(samples)
-            for number in range(NUM_PASSES):
-                count = ppo.learn_logged(logged)
-                num_own = num_own if number else count
+            steps = self._steps(samples)
+            num_own = steps.size - ppo.learn_steps(steps).num_stale
+            for _ in range(NUM_PASSES - 1):
+                ppo.learn_steps(steps)
         taken = ppo.metrics.take()
         self.diagnostics = {**taken, "train/num_own_steps": float(num_own)}
         return NamedActionsPolicy(ppo.policy(), self._network.actions, ppo.training_state())
 
-    def _logged(self, samples: Sequence[Sample]) -> _Logged:
+    def _steps(self, samples: Sequence[Sample]) -> Steps:
         count, size = len(samples), self._network.input_dim
         observations = np.empty((count, size), dtype=np.float32)
         masks = np.zeros((count, len(self._rows)), dtype=np.bool_)
@@ -181,81 +123,16 @@ class EpisodeTrainer:
                 cut.append(row)
                 following.append(context.next_vector)
         propensities = [sample.propensity for sample in samples]
-        return _Logged(
+        return Steps(
             observations=observations,
             actions=actions,
             masks=masks,
             log_probs=np.log(np.array(propensities, dtype=np.float64)).astype(np.float32),
             rewards=np.array([sample.reward for sample in samples], dtype=np.float32),
             ended=ended,
-            segments=np.concatenate([[0], np.cumsum(ended[:-1])]).astype(np.intp),
             cut=np.array(cut, dtype=np.intp),
             next_observations=np.array(following, dtype=np.float32).reshape(len(cut), size),
         )
-
-
-class LoggedEpisodes:
-    """Held-out episodes of which only what was done is known: a per-decision importance-sampled estimate.
-
-    The value of an episode is sum_t [w_{t-1} c_t + w_t (r_t - c_t)] with w_t = prod_{k<=t} pi(a_k | x_k) / p_k and a
-    constant model c_t of the reward of the t-th step: unbiased for any c that does not come from these episodes.
-
-    Source: Jiang & Li 2016, Doubly Robust Off-policy Value Evaluation for Reinforcement Learning, equation 10, with a
-    model that is constant in each step and no discount.
-    """
-
-    def __init__(self, samples: Sequence[Sample], reward_models: Sequence[float]) -> None:
-        """Keeps the log.
-
-        Args:
-            samples: steps with propensities, episode by episode, none of them used for training.
-            reward_models: c_t by the number of the step, in practice means of the training samples.
-        """
-        self._samples = tuple(samples)
-        self._units = tuple(dict.fromkeys(sample.unit for sample in samples))
-        rows = {unit: row for row, unit in enumerate(self._units)}
-        self._rows = np.array([rows[sample.unit] for sample in samples], dtype=np.intp)
-        self._steps = step_numbers(samples)
-        length = int(self._steps.max(initial=-1)) + 1
-        models = np.zeros(length)
-        models[: len(reward_models)] = list(reward_models)[:length]
-        self._models = models
-        self._propensities = np.array([sample.propensity for sample in samples], dtype=np.float64)
-        self._rewards = np.array([sample.reward for sample in samples], dtype=np.float64)
-
-    @property
-    def units(self) -> Sequence[str]:
-        """The episodes, in the order of their first step."""
-        return self._units
-
-    def rewards(self, policy: Policy) -> F64:
-        """Returns the estimate of what ``policy`` earns in each episode, shape ``(num_units,)``.
-
-        Raises:
-            UsageError: the policy does not give a distribution over the allowed actions.
-        """
-        weights = self._weights(policy)
-        before = np.ones_like(weights)
-        before[1:] = np.where(self._steps[1:] > 0, weights[:-1], 1.0)
-        models = self._models[self._steps]
-        values = before * models + weights * (self._rewards - models)
-        totals: F64 = np.bincount(self._rows, values, minlength=len(self._units)).astype(np.float64)
-        return totals
-
-    def overlap(self, policy: Policy) -> Overlap:
-        """Returns how much these episodes say about ``policy``: their weights are those of whole episodes."""
-        last = np.append(self._steps[1:] == 0, np.ones(min(1, len(self._steps)), dtype=np.bool_))
-        weights = self._weights(policy)[last]
-        return overlap_of(weights, weights - 1.0)
-
-    def _weights(self, policy: Policy) -> F64:
-        """Returns w_t of each step, shape ``(num_steps,)``."""
-        if not self._samples:
-            return np.zeros(0)
-        weights = logged_probabilities(policy, self._samples) / self._propensities
-        for row in np.flatnonzero(self._steps > 0).tolist():
-            weights[row] *= weights[row - 1]
-        return weights
 
 
 class EpisodeCandidates:
@@ -325,25 +202,6 @@ def without_gaps(samples: Sequence[Sample]) -> list[Sample]:
     """Returns the samples of the units of which each sample has a propensity."""
     gaps = {sample.unit for sample in samples if sample.propensity is None}
     return [sample for sample in samples if sample.unit not in gaps]
-
-
-def step_numbers(samples: Sequence[Sample]) -> Indices:
-    """Returns the number of each step within its episode, from 0, shape ``(num_samples,)``."""
-    numbers = np.zeros(len(samples), dtype=np.intp)
-    for row in range(1, len(samples)):
-        if samples[row].unit == samples[row - 1].unit:
-            numbers[row] = numbers[row - 1] + 1
-    return numbers
-
-
-def step_means(samples: Sequence[Sample]) -> list[float]:
-    """Returns the mean reward of each step of episodes by its number."""
-    if not samples:
-        return []
-    numbers = step_numbers(samples)
-    sums = np.bincount(numbers, [sample.reward for sample in samples])
-    means: list[float] = (sums / np.bincount(numbers)).tolist()
-    return means
 
 
 def network_config(network: NetworkConfig) -> PPOConfig:
