@@ -11,11 +11,12 @@ import re
 import zlib
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from learnloop.nn.encoders.context_schema import check_category, check_number, check_text
 
@@ -184,19 +185,27 @@ class TextCodec(msgspec.Struct, frozen=True, kw_only=True, tag="text", tag_field
     def put(self, value: Any, x: Floats) -> Codes:
         """Writes ``value`` into ``x``; returns no codes. Raises ContextError if it is not text."""
         text = value if type(value) is str else check_text(self.name, value)
-        sums: dict[int, int] = {}
-        for word in _WORD.findall(text.lower()):
-            digest = _hash(word)
-            bucket = (digest >> 1) % self.num_buckets
-            sums[bucket] = sums.get(bucket, 0) + (1 if digest & 1 else -1)
-        norm = math.sqrt(sum(count * count for count in sums.values()))
-        if norm > 0:
-            for bucket, count in sums.items():
-                x[self.first + bucket] = count / norm
+        write_hashed(_WORD.findall(text.lower()), x, self.first, self.num_buckets)
         return ()
 
 
 Codec = NumberCodec | CategoryCodec | TextCodec
+
+
+def write_hashed(words: Iterable[str], x: NDArray[Any], first: int, num_buckets: int) -> None:
+    """Writes signed counts of hashed ``words`` into the zeros of ``x`` from column ``first`` on, of length 1.
+
+    Source: Weinberger et al. 2009, Feature Hashing for Large Scale Multitask Learning, section 2, definition 1.
+    """
+    sums: dict[int, int] = {}
+    for word in words:
+        digest = _hash(word)
+        bucket = (digest >> 1) % num_buckets  # the lowest bit is the sign
+        sums[bucket] = sums.get(bucket, 0) + (1 if digest & 1 else -1)
+    norm = math.sqrt(sum(count * count for count in sums.values()))
+    if norm > 0:
+        for bucket, count in sums.items():
+            x[first + bucket] = count / norm
 
 
 def _hash(text: str) -> int:

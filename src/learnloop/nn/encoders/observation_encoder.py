@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import operator
 import re
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
@@ -25,6 +23,7 @@ from learnloop.core.spaces import (
     Text,
     Tuple,
 )
+from learnloop.nn.encoders.feature_codecs import write_hashed
 from learnloop.nn.encoders.text_encoders import encode_texts, find_encoder
 
 _FLOAT32 = np.dtype(np.float32)
@@ -286,15 +285,7 @@ class _TextLeaf(_Node):
         if not isinstance(value, str):
             self.refuse(value, "text")
         row[self.first : self.stop] = 0.0
-        sums: dict[int, int] = {}
-        for part in _parts(value.lower()):
-            digest = zlib.crc32(part.encode("utf-8", "surrogatepass"))
-            bucket = (digest >> 1) % self._num_buckets
-            sums[bucket] = sums.get(bucket, 0) + (1 if digest & 1 else -1)
-        norm = math.sqrt(sum(count * count for count in sums.values()))
-        if norm > 0:
-            for bucket, count in sums.items():
-                row[self.first + bucket] = count / norm
+        write_hashed(_parts(value.lower()), row, self.first, self._num_buckets)
 
     def put_batch(self, values: Any, rows: F32) -> None:
         if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray) or len(values) != len(rows):
