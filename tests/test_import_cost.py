@@ -46,7 +46,7 @@ def test_cost(statement: str, limit_seconds: float) -> None:
     assert cpu < limit_seconds
 
 
-@pytest.mark.parametrize("command", ["traces", "policy", "db", "demo", "doctor", "init", "eval"])
+@pytest.mark.parametrize("command", ["traces", "policies", "db", "demo", "doctor", "init"])
 def test_help_of_a_command_loads_nothing_heavy(command: str) -> None:
     _, modules = measure(f"from learnloop.cli.main import run; run([{command!r}, '--help'])", repetitions=1)
     assert modules & (HEAVY - {"rich"}) == set()

@@ -63,11 +63,15 @@ def filled(tmp_path: Path, call: Call) -> Call:
 
 
 def leaf_commands() -> list[str]:
-    found = []
+    """Returns every command that is not a group; another name of a command is left to the command's own."""
     context = click.Context(cli)
-    for name in COMMANDS:
-        command = cli.get_command(context, name)
-        found += [f"{name} {child}" for child in command.commands] if isinstance(command, click.Group) else [name]
+    top = {name: cli.get_command(context, name) for name in COMMANDS}
+    found = []
+    for name, command in top.items():
+        if isinstance(command, click.Group):
+            found += [f"{name} {child}" for child, each in command.commands.items() if each not in top.values()]
+        else:
+            found.append(name)
     return found
 
 
@@ -82,6 +86,12 @@ def test_every_command_has_help_with_examples(call: Call, name: str) -> None:
         assert "--json" in outcome.out
 
 
+def test_other_names_of_commands_are_told_by_their_group(call: Call) -> None:
+    examples = call("rl", "--help").out.split("Examples:")[1]
+    assert "learnloop rl train" in examples
+    assert "learnloop rl policy list" in examples
+
+
 def test_help_of_the_table_is_that_of_the_command() -> None:
     context = click.Context(cli)
     for name, entry in COMMANDS.items():
@@ -93,7 +103,7 @@ def test_help_of_the_table_is_that_of_the_command() -> None:
 
 def test_shell_completion_lists_commands() -> None:
     context = click.Context(cli)
-    assert [item.value for item in cli.shell_complete(context, "po")] == ["policy"]
+    assert [item.value for item in cli.shell_complete(context, "po")] == ["policies"]
     assert cli.get_command(context, "nothing") is None
 
 
@@ -112,7 +122,8 @@ def test_init_in_another_folder(call: Call, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["traces list", "policy list", "eval x", "db current", "db backup b.tar", "policy show x"]
+    "command",
+    ["traces list", "policies list", "policies evaluate x", "db current", "db backup b.tar", "policies show x"],
 )
 def test_without_a_store_nothing_is_made(call: Call, tmp_path: Path, command: str) -> None:
     outcome = call(*command.split())
@@ -187,59 +198,69 @@ def test_traces_pages(call: Call, tmp_path: Path) -> None:
 
 
 def test_what_is_not_there_is_exit_3(filled: Call) -> None:
-    for command in ("traces show nothing", "policy show nothing", "policy show bot.route@9", "traces import nothing"):
+    for command in (
+        "traces show nothing",
+        "policies show nothing",
+        "policies show bot.route@9",
+        "traces import nothing",
+    ):
         outcome = filled(*command.split())
         assert (outcome.code, outcome.out) == (3, ""), command
         assert "nothing" in outcome.err or "9" in outcome.err
 
 
 def test_usage_errors_are_exit_2(filled: Call) -> None:
-    for command in ("nothing", "traces list --limit 0", "policy prune bot.route", "eval bot.route --baseline nothing"):
+    for command in (
+        "nothing",
+        "traces list --limit 0",
+        "policies prune bot.route",
+        "policies evaluate bot.route --baseline nothing",
+    ):
         outcome = filled(*command.split())
         assert (outcome.code, outcome.out) == (2, ""), command
 
 
 def test_policy_list_and_show(filled: Call) -> None:
-    rows = filled("policy", "list", "--json").json()["data"]
+    rows = filled("policies", "list", "--json").json()["data"]
     assert [(row["version"]["version"], row["proven"], row["aliases"]) for row in rows] == [
         (1, True, []),
         (2, True, ["candidate"]),
     ]
-    assert "bot.route@2" in filled("policy", "list").out
-    shown = filled("policy", "show", "bot.route", "--json").json()
+    assert "bot.route@2" in filled("policies", "list").out
+    shown = filled("policies", "show", "bot.route", "--json").json()
     assert shown["version"]["version"] == 2
     assert shown["version"]["parent_id"] == rows[0]["version"]["policy_version_id"]
     assert [each["verdict"] for each in shown["certificates"]] == ["learned"]
-    assert "certificate" in filled("policy", "show", "bot.route@1").out
+    assert "certificate" in filled("policies", "show", "bot.route@1").out
 
 
 def test_a_policy_that_is_not_proven_is_shown_as_such(filled: Call, tmp_path: Path) -> None:
     artifact = PolicyArtifact("uniform", {}, {})
     with Workspace(find_settings(tmp_path / ".learnloop")) as workspace:
         workspace.registry.register("bot.route", artifact, None, lineage={}, allow_unproven=True)
-    assert [row["proven"] for row in filled("policy", "list", "--json").json()["data"]] == [True, True, False]
-    listed = [line.split() for line in filled("policy", "list").out.splitlines() if "bot.route@" in line]
+    assert [row["proven"] for row in filled("policies", "list", "--json").json()["data"]] == [True, True, False]
+    listed = [line.split() for line in filled("policies", "list").out.splitlines() if "bot.route@" in line]
     assert ["not" in line and "proven" in line for line in listed] == [False, False, True]
-    assert "its learning is not proven: no alias can point to it" in filled("policy", "show", "bot.route@3").out
-    assert "not proven" not in filled("policy", "show", "bot.route").out, "the latest that is proven"
-    refused = filled("policy", "alias", "bot.route@3", "candidate", "--reason", "hope")
+    assert "its learning is not proven: no alias can point to it" in filled("policies", "show", "bot.route@3").out
+    assert "not proven" not in filled("policies", "show", "bot.route").out, "the latest that is proven"
+    refused = filled("policies", "alias", "bot.route@3", "candidate", "--reason", "hope")
     assert (refused.code, "neither can 'candidate'" in refused.err) == (7, True)
 
 
 def test_policy_alias_and_rollback(filled: Call) -> None:
-    assert filled("policy", "alias", "bot.route@1", "champion", "--reason", "first").code == 0
-    assert filled("policy", "alias", "bot.route@2", "champion", "--reason", "better").code == 0
-    assert filled("policy", "show", "bot.route", "--json").json()["aliases"] == {
+    assert filled("policies", "alias", "bot.route@1", "champion", "--reason", "first").code == 0
+    assert filled("policies", "alias", "bot.route@2", "champion", "--reason", "better").code == 0
+    assert filled("policies", "show", "bot.route", "--json").json()["aliases"] == {
         "candidate": 2,
         "champion": 2,
         "previous": 1,
     }
-    filled("policy", "alias", "bot.route@previous", "champion", "--reason", "roll back")
-    assert filled("policy", "show", "bot.route", "--json").json()["version"]["version"] == 1
+    filled("policies", "alias", "bot.route@previous", "champion", "--reason", "roll back")
+    assert filled("policies", "show", "bot.route", "--json").json()["version"]["version"] == 1
 
 
 def test_policy_prune_keeps_what_is_needed(filled: Call) -> None:
-    outcome = filled("policy", "prune", "bot.route", "--keep", "1", "--dry-run", "--json").json()
+    outcome = filled("policies", "prune", "bot.route", "--keep", "1", "--dry-run", "--json").json()
     assert outcome == {"schema": "learnloop.prune/v1", "dry_run": True, "removed": []}  # 1 is the parent of 2
 
 
@@ -251,25 +272,25 @@ def test_policy_prune_removes(call: Call, tmp_path: Path) -> None:
             loop.workspace.registry.register("bot.route", artifact, proof, lineage={})
     folder = tmp_path / ".learnloop" / "policies"
     assert len(list(folder.glob("*/weights.safetensors"))) == 4
-    dry = call("policy", "prune", "bot.route", "--keep", "2", "--dry-run")
+    dry = call("policies", "prune", "bot.route", "--keep", "2", "--dry-run")
     assert dry.out.splitlines() == ["2 versions would be removed", "  bot.route@1", "  bot.route@2"]
-    outcome = call("policy", "prune", "bot.route", "--keep", "2", "--json").json()
+    outcome = call("policies", "prune", "bot.route", "--keep", "2", "--json").json()
     assert [version["version"] for version in outcome["removed"]] == [1, 2]
-    assert [row["version"]["version"] for row in call("policy", "list", "--json").json()["data"]] == [3, 4]
+    assert [row["version"]["version"] for row in call("policies", "list", "--json").json()["data"]] == [3, 4]
     assert len(list(folder.glob("*/weights.safetensors"))) == 2
-    assert call("policy", "prune", "bot.route", "--keep", "2").out == "0 versions removed\n"
+    assert call("policies", "prune", "bot.route", "--keep", "2").out == "0 versions removed\n"
 
 
 @pytest.mark.parametrize("name", ["bot.rout", "bot.route@1"])
 def test_policy_prune_of_what_is_not_there(filled: Call, name: str) -> None:
-    outcome = filled("policy", "prune", name, "--keep", "1")
+    outcome = filled("policies", "prune", name, "--keep", "1")
     assert (outcome.code, outcome.out) == (3, "")
     assert "registered are 'bot.route'" in outcome.err
 
 
 @pytest.mark.parametrize("reason", ["", "  "])
 def test_policy_alias_needs_a_reason(filled: Call, reason: str) -> None:
-    assert filled("policy", "alias", "bot.route@1", "champion", "--reason", reason).code == 2
+    assert filled("policies", "alias", "bot.route@1", "champion", "--reason", reason).code == 2
 
 
 def test_the_rewards_formula_is_in_the_help(call: Call) -> None:
@@ -277,14 +298,14 @@ def test_the_rewards_formula_is_in_the_help(call: Call) -> None:
 
 
 def test_eval(filled: Call) -> None:
-    outcome = filled("eval", "bot.route", "--baseline", "random", "--json").json()
+    outcome = filled("policies", "evaluate", "bot.route", "--baseline", "random", "--json").json()
     assert outcome["schema"] == "learnloop.eval/v1"
     assert outcome["comparison"]["difference"] == pytest.approx(0.5, abs=0.05)
     assert outcome["comparison"]["p_value"] < 0.001
-    text = filled("eval", "bot.route@1", "--baseline", "bot.route@2").out
+    text = filled("policies", "evaluate", "bot.route@1", "--baseline", "bot.route@2").out
     assert "bot.route@1" in text
     assert "bot.route@2" in text
-    assert filled("eval", "bot.route", "--baseline", "best-fixed").code == 0
+    assert filled("policies", "evaluate", "bot.route", "--baseline", "best-fixed").code == 0
 
 
 def test_db_backup_and_restore(filled: Call, tmp_path: Path) -> None:
@@ -292,12 +313,12 @@ def test_db_backup_and_restore(filled: Call, tmp_path: Path) -> None:
     assert filled("db", "upgrade").code == 0
     assert filled("db", "backup", "b.tar", "--json").json()["num_bytes"] > 1000
     assert filled("db", "backup", "b.tar").code == 5
-    before = filled("policy", "show", "bot.route", "--json").json()
+    before = filled("policies", "show", "bot.route", "--json").json()
     assert filled("db", "restore", "b.tar").code == 5
     assert filled("db", "restore", "b.tar", "--force").code == 0
     assert filled("--home", "other", "db", "restore", "b.tar").code == 0
-    assert filled("--home", "other", "policy", "show", "bot.route", "--json").json() == before
-    assert filled("--home", "other", "eval", "bot.route").code == 0
+    assert filled("--home", "other", "policies", "show", "bot.route", "--json").json() == before
+    assert filled("--home", "other", "policies", "evaluate", "bot.route").code == 0
     assert filled("--home", "other", "doctor").code == 0
     data = bytearray((tmp_path / "b.tar").read_bytes())
     data[len(data) // 2] ^= 1

@@ -25,7 +25,7 @@ COMMANDS = [
     "traces list --json",
     "traces list",
     "traces export -",
-    "policy list --json",
+    "policies list --json",
     "doctor",
     "db current",
 ]

@@ -71,7 +71,7 @@ def test_traces_list_keeps_all_but_the_task(home: Path) -> None:
 
 
 def test_policy_list_keeps_all(home: Path) -> None:
-    lines = on_terminal("policy", "list", home=home)
+    lines = on_terminal("policies", "list", home=home)
     assert lines[0].split() == ["policy", "held-out", "kind", "registered", "(UTC)", "aliases"]
     cells = lines[1].split()
     assert (cells[0], cells[2]) == ("bot.route@1", "linear")
@@ -137,7 +137,7 @@ def test_stored_text_cannot_command_the_terminal(tmp_path: Path) -> None:
         output("traces", "import", str(bad)),
     ]
     texts += [output("traces", "show", row["episode"]["episode_id"]) for row in listed]
-    texts += [output("policy", "show", evil), output("traces", "list", evil), output(evil)]
+    texts += [output("policies", "show", evil), output("traces", "list", evil), output(evil)]
     for found in texts:
         assert not set(found) & {"\x1b", "\x07", "\u202e", "\x9b"}, found
     assert any("owned" in found for found in texts[3:])

@@ -1,4 +1,4 @@
-"""``learnloop train`` and ``learnloop eval`` on what it made."""
+"""``learnloop train`` and ``learnloop policies evaluate`` on what it made."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def test_train_register_and_eval(capfd: pytest.CaptureFixture[str], tmp_path: Pa
     assert found["run"]["status"] == "completed"
     assert found["evaluation"]["means"][0] > 150
     assert found["version"]["policy"] == "cart"
-    assert run([*database, "eval", "cart", "--json"]) == 0
+    assert run([*database, "policies", "evaluate", "cart", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["comparison"]["mean"] > 150
-    assert run([*database, "policy", "list"]) == 0
+    assert run([*database, "policies", "list"]) == 0
     assert "cart@1" in capfd.readouterr().out
-    assert run([*database, "policy", "show", "cart"]) == 0
+    assert run([*database, "policies", "show", "cart"]) == 0
     assert (tmp_path / "other.db").exists()
     assert not (tmp_path / ".learnloop" / "learnloop.db").exists()
 

@@ -303,7 +303,7 @@ def test_it_is_proven_and_registered(package: Path, tmp_path: Path) -> None:
     run = ll.train("kind", env="side", steps=2_000, seeds=5, options=options, home=tmp_path)
     version = run.best.register("sides")
     assert (version.policy, version.version) == ("sides", 1)
-    command = [sys.executable, "-m", "learnloop", "--home", str(tmp_path), "eval", "sides", "--json"]
+    command = [sys.executable, "-m", "learnloop", "--home", str(tmp_path), "policies", "evaluate", "sides", "--json"]
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     found = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
     assert json.loads(found.stdout)["comparison"]["mean"] == 1.0

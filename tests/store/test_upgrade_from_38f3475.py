@@ -277,7 +277,7 @@ def test_registered_policies_choose_as_before(kept: Kept) -> None:
 def test_versions_are_evaluated_as_before(kept: Kept, command: Callable[..., Any]) -> None:
     for before in kept.manifest["evaluations"]:
         baseline = before["comparison"]["baseline"].partition(" ")[0]
-        now = command("eval", before["policy"], "--baseline", baseline)
+        now = command("policies", "evaluate", before["policy"], "--baseline", baseline)
         assert differences(now, before, CLOSE) == []
 
 

@@ -42,8 +42,9 @@ COMMANDS: Mapping[str, Entry] = {
     "train": Entry("learnloop.cli.train:train", "Train a policy in an environment, and register it if it learned."),
     "probe": Entry("learnloop.cli.probe:probe", "Train an algorithm where what it must learn is known, and judge it."),
     "extensions": Entry("learnloop.cli.setup:extensions", "List what can be used by name, plug-ins included."),
-    "policy": Entry("learnloop.cli.policy:policy", "List, show, alias and export policies; remove old versions."),
-    "eval": Entry("learnloop.cli.policy:evaluate", "Compare a policy with a baseline on held-out tasks."),
+    "policies": Entry(
+        "learnloop.cli.policies:policies", "List, show, alias, evaluate and export policies; remove old versions."
+    ),
     "serve": Entry("learnloop.cli.serve:serve", "Serve the HTTP API until Ctrl-C."),
     "keys": Entry("learnloop.cli.keys:keys", "Make, list and revoke the keys of the HTTP API."),
     "rl": Entry("learnloop.cli.rl:rl", "Train and list policies in the words of sentientctl rl."),

@@ -1,17 +1,23 @@
-"""Seed 0's words: ``rl train`` and ``rl policy`` are ``train`` and ``policy``, with the same options."""
+"""Seed 0's words: ``rl train`` and ``rl policy`` are ``train`` and ``policies``, with the same options."""
 
 from __future__ import annotations
 
 import click
 
-from learnloop.cli.policy import policy
+from learnloop.cli.policies import policies
 from learnloop.cli.train import train
 
 
 @click.group()
 def rl() -> None:
-    """The commands of a document that this system came from, on our own."""
+    """Train and list policies in the words of sentientctl rl.
+
+    \b
+    Examples:
+      learnloop rl train --agent ppo --env goal-task --episodes 1000
+      learnloop rl policy list
+    """
 
 
 rl.add_command(train)
-rl.add_command(policy, "policy")
+rl.add_command(policies, "policy")

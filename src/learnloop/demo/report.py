@@ -43,7 +43,12 @@ def print_report(result: DemoResult, console: Console) -> None:
         return
     label = f"{result.version.policy}@{result.version.version}"
     console.print(f"Registered: [bold]{label}[/bold], {result.version.content_hash[:12]}\n\nNext:")
-    for command in (f"policy show {label}", f"eval {label} --baseline best-fixed", "traces list --limit 5", "doctor"):
+    for command in (
+        f"policies show {label}",
+        f"policies evaluate {label} --baseline best-fixed",
+        "traces list --limit 5",
+        "doctor",
+    ):
         console.print(f"  learnloop {command}", markup=False)
 
 

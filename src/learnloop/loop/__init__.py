@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from learnloop.loop.agent.episode import OpenEpisode
     from learnloop.loop.agent.proving import ProofResult, evaluate, register_proven
     from learnloop.loop.agent.session import Loop, LoopCounters
+    from learnloop.loop.nouns.workspace import Workspace
     from learnloop.loop.workspace.settings import Settings, find_settings
-    from learnloop.loop.workspace.workspace import Workspace
 
 _HOMES = {
     "Loop": "agent.session",
@@ -21,7 +21,7 @@ _HOMES = {
     "OpenEpisode": "agent.episode",
     "ProofResult": "agent.proving",
     "Settings": "workspace.settings",
-    "Workspace": "workspace.workspace",
+    "Workspace": "nouns.workspace",
     "evaluate": "agent.proving",
     "find_settings": "workspace.settings",
     "register_proven": "agent.proving",

@@ -35,6 +35,7 @@ from learnloop.evaluation import (
 )
 from learnloop.evaluation.compare import BASELINES
 from learnloop.evaluation.splitting import HELD_OUT_SHARE, split_by_unit
+from learnloop.loop.nouns.listing import html_table
 from learnloop.loop.training.env_evaluation import acts_in_environment, evaluate_in_environment
 from learnloop.loop.workspace.workspace import Workspace
 from learnloop.registry import Alias
@@ -50,6 +51,12 @@ class ProofResult(NamedTuple):
     verification: Verification
     version: PolicyVersion | None
     """None unless the verdict is ``learned``."""
+
+    def _repr_html_(self) -> str:
+        """Returns the verdict with its reasons as a table, which notebooks show."""
+        made = None if self.version is None else f"{self.version.policy}@{self.version.version}"
+        reasons = "; ".join(self.verification.reasons)
+        return html_table([{"verdict": str(self.verification.verdict), "version": made, "reasons": reasons}])
 
 
 def verification_options(options: Mapping[str, Any]) -> VerificationOptions:

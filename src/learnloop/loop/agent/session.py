@@ -33,9 +33,9 @@ from learnloop.loop.agent.episode import OpenEpisode
 from learnloop.loop.agent.policy_sync import PolicySync
 from learnloop.loop.agent.proving import ProofResult, prove_from_log, verification_options
 from learnloop.loop.decisions.changes import activate
+from learnloop.loop.nouns.workspace import Workspace
 from learnloop.loop.rewards.recording import find_queued, record_rewards
 from learnloop.loop.workspace.settings import find_settings
-from learnloop.loop.workspace.workspace import Workspace
 from learnloop.nn import FeatureKind
 from learnloop.traces import Recorder
 

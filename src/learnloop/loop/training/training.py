@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -16,6 +17,7 @@ from learnloop.core.records import PolicyVersion
 from learnloop.envs import resolve_env
 from learnloop.envs.text_view import TEXT_ENCODER
 from learnloop.evaluation.returns import Returns
+from learnloop.loop.nouns.listing import html_table
 from learnloop.loop.workspace.settings import Settings, find_settings
 from learnloop.loop.workspace.workspace import Workspace
 from learnloop.traces.datasets.building import DatasetReport, dataset_from_file
@@ -139,6 +141,12 @@ class Run:
     def evaluate(self, num_episodes: int = HELD_OUT_EPISODES) -> RunEvaluation:
         """Returns what each seed's policy earns on held-out episodes, with statistics over seeds."""
         return self._trained.evaluate(num_episodes)
+
+    def _repr_html_(self) -> str:
+        """Returns the figures of each seed as a table, which notebooks show."""
+        names = ("seed", "num_steps", "num_episodes", "num_updates", "seconds", "best_return")
+        rows = [{name: getattr(result, name) for name in names} for result in self.record.results]
+        return f"<p>{html.escape(f'{self.record.options.algorithm} {self.run_id}')}</p>{html_table(rows)}"
 
 
 def train(

@@ -15,11 +15,11 @@ def not_empty(ctx: click.Context, parameter: click.Parameter, value: str) -> str
 
 
 @click.group()
-def policy() -> None:
-    """List, show, alias and export policies; remove old versions."""
+def policies() -> None:
+    """List, show, alias, evaluate and export policies; remove old versions."""
 
 
-@policy.command("list")
+@policies.command("list")
 @json_option
 @click.pass_context
 def list_(ctx: click.Context, as_json: bool) -> None:
@@ -27,36 +27,23 @@ def list_(ctx: click.Context, as_json: bool) -> None:
 
     \b
     Examples:
-      learnloop policy list
-      learnloop policy list --json
+      learnloop policies list
+      learnloop policies list --json
     """
-    workspace = open_workspace(ctx)
-    versions = workspace.registry.versions()
-    proven = workspace.registry.proven(versions)
-    names = sorted({version.policy for version in versions})
-    aliases = {name: workspace.registry.aliases(name) for name in names}
-    pointing = {
-        version.policy_version_id: [alias for alias, target in aliases[version.policy].items() if target == version]
-        for version in versions
-    }
+    listed = open_workspace(ctx).policies.list()
     if as_json:
-        rows = [
-            {"version": each, "proven": each.policy_version_id in proven, "aliases": pointing[each.policy_version_id]}
-            for each in versions
-        ]
-        print_json("learnloop.policies/v1", data=rows)
+        print_json("learnloop.policies/v1", data=listed)
         return
-    notes = {key: ", ".join(names) or (None if key in proven else "not proven") for key, names in pointing.items()}
     table = [
-        (f"{each.policy}@{each.version}", each.metrics.get("reward"), each.algorithm, each.created_at,
-         notes[each.policy_version_id])
-        for each in versions
+        (f"{row.version.policy}@{row.version.version}", row.version.metrics.get("reward"), row.version.algorithm,
+         row.version.created_at, ", ".join(row.aliases) or (None if row.proven else "not proven"))
+        for row in listed
     ]  # fmt: skip
     empty = "no policies yet; see one made with: learnloop demo, or prove yours with Loop.prove(NAME)"
     print_table(("policy", "held-out", "kind", "registered (UTC)", "aliases"), table, empty=empty)
 
 
-@policy.command("show")
+@policies.command("show")
 @click.argument("name")
 @json_option
 @click.pass_context
@@ -65,15 +52,11 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 
     \b
     Examples:
-      learnloop policy show packer.codec
-      learnloop policy show packer.codec@candidate --json
+      learnloop policies show packer.codec
+      learnloop policies show packer.codec@candidate --json
     """
-    workspace = open_workspace(ctx)
-    registry = workspace.registry
-    version = registry.resolve(name)
-    certificates = registry.certificates(version)
-    aliases = {alias: target.version for alias, target in registry.aliases(version.policy).items()}
-    registry.load(version)  # a damaged version is not shown as if it were whole
+    found = open_workspace(ctx).policies.show(name)
+    version, aliases, certificates = found.version, found.aliases, found.certificates
     if as_json:
         print_json("learnloop.policy/v1", version=version, aliases=aliases, certificates=certificates)
         return
@@ -81,7 +64,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     say(f"registered {version.created_at:%Y-%m-%d %H:%M:%S} UTC, parent {version.parent_id or 'none'}")
     for metric, value in version.metrics.items():
         say(f"  {metric}: {value:.4f}" if isinstance(value, float) else f"  {metric}: {value}")
-    if not registry.proven([version]):
+    if not found.proven:
         say("its learning is not proven: no alias can point to it")
     say("aliases: " + (", ".join(f"{alias} -> {number}" for alias, number in aliases.items()) or "none"))
     for certificate in certificates:
@@ -90,7 +73,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
             say(f"  {reason}")
 
 
-@policy.command("alias")
+@policies.command("alias")
 @click.argument("name")
 @click.argument("alias")
 @click.option("--reason", required=True, callback=not_empty, help="Why it is moved; kept with the move.")
@@ -102,19 +85,19 @@ def alias_(ctx: click.Context, name: str, alias: str, reason: str, actor: str, a
 
     \b
     Examples:
-      learnloop policy alias packer.codec@2 champion --reason "better on held-out files"
-      learnloop policy alias packer.codec@previous champion --reason "roll back"
+      learnloop policies alias packer.codec@2 champion --reason "better on held-out files"
+      learnloop policies alias packer.codec@previous champion --reason "roll back"
     """
-    workspace = open_workspace(ctx)
-    version = workspace.registry.resolve(name)
-    move = workspace.registry.set_alias(version.policy, alias, version, actor=actor, reason=reason)
+    found = open_workspace(ctx).policies
+    version = found.find(name)
+    move = found.alias(name, alias, actor=actor, reason=reason)
     if as_json:
         print_json("learnloop.alias/v1", move=move)
     else:
         say(f"{version.policy}@{alias} is now version {version.version}")
 
 
-@policy.command("prune")
+@policies.command("prune")
 @click.argument("name")
 @click.option("--keep", required=True, type=click.IntRange(1), help="How many of the newest versions to keep.")
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
@@ -125,15 +108,9 @@ def prune(ctx: click.Context, name: str, keep: int, dry_run: bool, as_json: bool
 
     \b
     Examples:
-      learnloop policy prune packer.codec --keep 5 --dry-run
+      learnloop policies prune packer.codec --keep 5 --dry-run
     """
-    from learnloop.core.errors import NotFoundError, one_of
-
-    workspace = open_workspace(ctx)
-    names = {version.policy for version in workspace.registry.versions()}
-    if name not in names:  # said, not taken for one without old versions
-        raise NotFoundError(f"there is no policy {name!r}; registered are {one_of(sorted(names))}")
-    removed = workspace.registry.prune(name, keep, dry_run=dry_run)
+    removed = open_workspace(ctx).policies.prune(name, keep=keep, dry_run=dry_run)
     if as_json:
         print_json("learnloop.prune/v1", dry_run=dry_run, removed=removed)
         return
@@ -143,7 +120,7 @@ def prune(ctx: click.Context, name: str, keep: int, dry_run: bool, as_json: bool
         say(f"  {each.policy}@{each.version}")
 
 
-@policy.command("export")
+@policies.command("export")
 @click.argument("name")
 @click.argument("file", type=click.Path(dir_okay=False))
 @click.option("--format", "format_", default="onnx", show_default=True, type=click.Choice(["onnx"]), help="Of FILE.")
@@ -155,19 +132,17 @@ def export(ctx: click.Context, name: str, file: str, format_: str, masked: bool,
 
     \b
     Examples:
-      learnloop policy export cartpole cartpole.onnx
-      learnloop policy export cartpole@champion cartpole.onnx --masked --json
+      learnloop policies export cartpole cartpole.onnx
+      learnloop policies export cartpole@champion cartpole.onnx --masked --json
     """
-    from learnloop.loop.training.policy_export import export_version
-
-    version = export_version(open_workspace(ctx), name, file, masked=masked)
+    version = open_workspace(ctx).policies.export(name, file, masked=masked)
     if as_json:
         print_json("learnloop.export/v1", version=version, file=file, format=format_, masked=masked)
         return
     say(f"{version.policy}@{version.version} is in {file}")
 
 
-@click.command("eval")
+@policies.command()
 @click.argument("name")
 @click.option("--baseline", default="random", show_default=True, help="random, best-fixed, optimum, or NAME@version.")
 @click.option("--seed", default=0, show_default=True, help="Of the permutation test.")
@@ -178,12 +153,10 @@ def evaluate(ctx: click.Context, name: str, baseline: str, seed: int, as_json: b
 
     \b
     Examples:
-      learnloop eval packer.codec --baseline random
-      learnloop eval packer.codec@2 --baseline packer.codec@1 --json
+      learnloop policies evaluate packer.codec --baseline random
+      learnloop policies evaluate packer.codec@2 --baseline packer.codec@1 --json
     """
-    from learnloop.loop import evaluate as evaluate_policy
-
-    version, comparison = evaluate_policy(open_workspace(ctx), name, baseline, seed=seed)
+    version, comparison = open_workspace(ctx).policies.evaluate(name, baseline=baseline, seed=seed)
     if as_json:
         label = f"{version.policy}@{version.version}"
         print_json("learnloop.eval/v1", policy=label, comparison=comparison)

@@ -1,4 +1,4 @@
-"""``learnloop policy export``: a registered policy becomes a file that another runtime computes the same with."""
+"""``learnloop policies export``: a registered policy becomes a file that another runtime computes the same with."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def policy() -> NetworkPolicy:
 
 
 def test_what_was_registered_is_computed(policy: NetworkPolicy, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["policy", "export", "cart", "cart.onnx"]) == 0
+    assert run(["policies", "export", "cart", "cart.onnx"]) == 0
     assert capfd.readouterr().out == "cart@1 is in cart.onnx\n"
     session = onnxruntime.InferenceSession("cart.onnx", providers=["CPUExecutionProvider"])
     observations = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
@@ -52,7 +52,7 @@ def test_what_was_registered_is_computed(policy: NetworkPolicy, capfd: pytest.Ca
 
 
 def test_a_mask_is_an_input_if_asked_for(policy: NetworkPolicy, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["policy", "export", "cart@1", "cart.onnx", "--masked", "--json"]) == 0
+    assert run(["policies", "export", "cart@1", "cart.onnx", "--masked", "--json"]) == 0
     said = json.loads(capfd.readouterr().out)
     assert (said["schema"], said["file"], said["format"], said["masked"]) == (
         "learnloop.export/v1",
@@ -78,7 +78,7 @@ def test_a_mask_is_an_input_if_asked_for(policy: NetworkPolicy, capfd: pytest.Ca
 def test_what_cannot_be_exported(
     policy: NetworkPolicy, arguments: list[str], code: int, words: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["policy", "export", *arguments]) == code
+    assert run(["policies", "export", *arguments]) == code
     assert words in capfd.readouterr().err
     assert not Path("a.onnx").exists()
 
@@ -88,5 +88,5 @@ def test_without_onnx_the_extra_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
     monkeypatch.delitem(sys.modules, "learnloop.nn.onnx_graph", raising=False)
-    assert run(["policy", "export", "cart", "a.onnx"]) == 2
+    assert run(["policies", "export", "cart", "a.onnx"]) == 2
     assert "learnloop[onnx]" in capfd.readouterr().err

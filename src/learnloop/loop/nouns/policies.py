@@ -1,0 +1,164 @@
+"""``ws.policies``: registered versions, their proofs and aliases."""
+
+from __future__ import annotations
+
+import builtins
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from learnloop.core.errors import NotFoundError, one_of
+from learnloop.core.records import AliasMove, Certificate, PolicyVersion
+from learnloop.evaluation.compare import Comparison
+from learnloop.loop.agent.proving import ProofResult, evaluate, prove_from_log, verification_options
+from learnloop.loop.nouns.listing import Listing
+from learnloop.loop.training.policy_export import export_version
+from learnloop.loop.workspace.workspace import Workspace
+
+
+class ListedVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """A version as lists show it."""
+
+    version: PolicyVersion
+    proven: bool
+    """Whether its learning is proven; no alias can point to one whose learning is not."""
+    aliases: list[str]
+    """Those that point to it."""
+
+    def row(self) -> dict[str, Any]:
+        """Returns it as a row of a table."""
+        return {
+            "policy": self.version.policy,
+            "version": self.version.version,
+            "reward": self.version.metrics.get("reward"),
+            "algorithm": self.version.algorithm,
+            "is_proven": self.proven,
+            "aliases": self.aliases,
+            "created_at": self.version.created_at,
+        }
+
+
+class VersionDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """A version with all that is known of it."""
+
+    version: PolicyVersion
+    proven: bool
+    aliases: dict[str, int]
+    """Of its policy: which version each points to."""
+    certificates: list[Certificate]
+
+
+class RegisteredPolicies:
+    """The policies of a workspace. A version is named ``NAME`` (the latest proven), ``NAME@3`` or ``NAME@alias``.
+
+    Args:
+        workspace: an open one; it stays its owner's.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._registry = workspace.registry
+
+    def list(self) -> Listing[ListedVersion]:
+        """Returns all versions of all policies, the newest last."""
+        versions = self._registry.versions()
+        proven = self._registry.proven(versions)
+        pointing: dict[str, list[str]] = {}
+        for name in sorted({each.policy for each in versions}):
+            for alias, target in self._registry.aliases(name).items():
+                pointing.setdefault(target.policy_version_id, []).append(alias)
+        listed = [
+            ListedVersion(
+                version=each,
+                proven=each.policy_version_id in proven,
+                aliases=pointing.get(each.policy_version_id, []),
+            )
+            for each in versions
+        ]
+        return Listing(listed, ListedVersion.row)
+
+    def find(self, reference: str) -> PolicyVersion:
+        """Returns the version that a reference names.
+
+        Raises:
+            NotFoundError: there is no such version.
+        """
+        return self._registry.resolve(reference)
+
+    def show(self, reference: str) -> VersionDetail:
+        """Returns a version with its proofs, and where the aliases of its policy point.
+
+        Raises:
+            NotFoundError: there is no such version.
+            CorruptError: its files are not what was registered: it is not shown as if it were whole.
+        """
+        version = self._registry.resolve(reference)
+        self._registry.load(version)
+        aliases = self._registry.aliases(version.policy)
+        return VersionDetail(
+            version=version,
+            proven=bool(self._registry.proven([version])),
+            aliases={alias: target.version for alias, target in aliases.items()},
+            certificates=self._registry.certificates(version),
+        )
+
+    def alias(self, reference: str, alias: str, *, reason: str, actor: str = "python") -> AliasMove:
+        """Points an alias, such as ``champion``, at a version, and returns the move.
+
+        Args:
+            reference: the version.
+            alias: which alias of its policy.
+            reason: why it is moved; kept with the move.
+            actor: who moves it.
+
+        Raises:
+            NotFoundError: there is no such version.
+            CheckFailedError: its learning is not proven.
+        """
+        version = self._registry.resolve(reference)
+        return self._registry.set_alias(version.policy, alias, version, actor=actor, reason=reason)
+
+    def prune(self, policy: str, *, keep: int, dry_run: bool = False) -> builtins.list[PolicyVersion]:
+        """Removes old versions of a policy, never the best, an aliased or a referenced one, and returns them.
+
+        Args:
+            policy: its name.
+            keep: how many of the newest stay.
+            dry_run: only say what would go.
+
+        Raises:
+            NotFoundError: there is no such policy.
+            UsageError: ``keep`` is below 1.
+        """
+        names = {each.policy for each in self._registry.versions()}
+        if policy not in names:  # said, not taken for one without old versions
+            raise NotFoundError(f"there is no policy {policy!r}; registered are {one_of(sorted(names))}")
+        return self._registry.prune(policy, keep, dry_run=dry_run)
+
+    def export(self, reference: str, file: str | Path, *, masked: bool = False) -> PolicyVersion:
+        """Writes a version as an ONNX file, for runtimes without Python, and returns it; see ``export_version``."""
+        return export_version(self._workspace, reference, file, masked=masked)
+
+    def evaluate(self, reference: str, *, baseline: str = "random", seed: int = 0) -> tuple[PolicyVersion, Comparison]:
+        """Returns how a version fares against a baseline on tasks that it was not trained on.
+
+        Args:
+            reference: the version.
+            baseline: ``random``, ``best-fixed``, ``optimum``, or another version.
+            seed: of the permutation test.
+
+        Raises:
+            NotFoundError: no such version, or none of its held-out tasks is left.
+            UsageError: the baseline is unknown or cannot be had for these tasks.
+        """
+        return evaluate(self._workspace, reference, baseline, seed=seed)
+
+    def prove(self, agent: str, policy: str, **options: Any) -> ProofResult:
+        """Learns a policy from its log and registers it if that is proven; options are of ``VerificationOptions``.
+
+        Raises:
+            NotFoundError: no decision of the policy has a reward.
+            UsageError: there is no such option.
+        """
+        return prove_from_log(self._workspace, agent, policy, verification_options(options))

@@ -1,0 +1,33 @@
+"""The workspace as users hold it: an open store with a noun for each kind of thing that it keeps."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from learnloop.loop.workspace import workspace
+
+if TYPE_CHECKING:
+    from learnloop.loop.nouns.datasets import Datasets
+    from learnloop.loop.nouns.policies import RegisteredPolicies
+
+
+class Workspace(workspace.Workspace):
+    """An open store with its registry and its nouns, each imported when it is first used.
+
+    What it takes and raises is what the workspace below it does, which the parts of the facade are given.
+    """
+
+    @cached_property
+    def policies(self) -> RegisteredPolicies:
+        """Registered versions: ``list``, ``show``, ``alias``, ``prune``, ``export``, ``evaluate``, ``prove``."""
+        from learnloop.loop.nouns.policies import RegisteredPolicies
+
+        return RegisteredPolicies(self)
+
+    @cached_property
+    def datasets(self) -> Datasets:
+        """What ``ll.train`` learns from: ``build``."""
+        from learnloop.loop.nouns.datasets import Datasets
+
+        return Datasets(self)

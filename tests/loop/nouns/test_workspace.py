@@ -1,0 +1,59 @@
+"""``ll.Workspace``: from what agents did to a policy that is trained, listed, aliased and evaluated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import learnloop as ll
+from learnloop.core.errors import NotFoundError, UsageError
+from learnloop.loop import find_settings
+
+
+def test_from_stored_runs_to_a_trained_policy(tmp_path: Path) -> None:
+    with ll.Loop("bot", home=tmp_path, seed=1) as loop:
+        for number in range(30):
+            with loop.episode(task=f"t{number}") as ep:
+                choice = loop.choose("side", ["left", "right"], {"light": float(number % 2)})
+                ep.reward(right=float((choice == "left") == (number % 2 == 0)))
+        loop.flush()
+        dataset, report = loop.workspace.datasets.build(agent="bot")
+    assert (report.num_episodes, dataset.num_steps) == (30, 30)
+    assert dataset.action_names == ("left", "right")
+    run = ll.train("bc", dataset=dataset, updates=20, home=tmp_path)
+    assert run.record.options.dataset == dataset.fingerprint()
+    assert "<th>num_updates</th>" in run._repr_html_()
+    assert "<td>20</td>" in run._repr_html_()
+
+
+def test_no_runs_no_data_set(tmp_path: Path) -> None:
+    with ll.Workspace(find_settings(tmp_path), create=True) as workspace, pytest.raises(UsageError):
+        workspace.datasets.build(agent="nobody")
+
+
+def test_policies_are_proven_listed_and_moved(tmp_path: Path) -> None:
+    with ll.Loop("bot", home=tmp_path, seed=1) as loop:
+        for number in range(600):
+            with loop.episode(task=f"t{number}") as ep:
+                choice = loop.choose("side", ["left", "right"], {"light": float(number % 2)})
+                ep.reward(right=float((choice == "left") == (number % 2 == 0)))
+        loop.flush()
+        policies = loop.workspace.policies
+        assert policies.list() == []
+        assert policies.list()._repr_html_() == "<p>nothing yet</p>"
+        proof = policies.prove("bot", "side", seed=0)
+        assert "<td>learned</td><td>bot.side@1</td>" in proof._repr_html_()
+        (row,) = policies.list().rows()
+        assert (row["policy"], row["version"], row["is_proven"], row["aliases"]) == ("bot.side", 1, True, ["candidate"])
+        policies.alias("bot.side@1", "champion", reason="better")
+        shown = policies.show("bot.side")
+        assert shown.aliases == {"candidate": 1, "champion": 1}
+        assert [each.verdict for each in shown.certificates] == ["learned"]
+        assert policies.find("bot.side@champion") == shown.version
+        version, comparison = policies.evaluate("bot.side")
+        assert version == shown.version
+        assert comparison.difference > 0
+        assert policies.prune("bot.side", keep=1) == []
+        with pytest.raises(NotFoundError):
+            policies.prune("bot.other", keep=1)
