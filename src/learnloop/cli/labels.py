@@ -32,9 +32,7 @@ def ask(ctx: click.Context, number: int, agent: str | None, seed: int, as_json: 
       learnloop labels ask 20
       learnloop labels ask 20 --agent support --json
     """
-    from learnloop.loop.rewards.learned import fill_label_queue
-
-    opened = fill_label_queue(open_workspace(ctx), number, agent=agent, seed=seed)
+    opened = open_workspace(ctx).labels.ask(number, agent=agent, seed=seed)
     if as_json:
         print_json("learnloop.label-requests/v1", data=opened)
         return
@@ -57,19 +55,17 @@ def list_(ctx: click.Context, limit: int, after: str | None, as_json: bool) -> N
     Examples:
       learnloop labels list --limit 5
     """
-    from learnloop.loop.rewards.labelling import show_requests
-
-    page = show_requests(open_workspace(ctx), limit=limit, after=after)
+    page = open_workspace(ctx).labels.list(limit=limit, after=after)
     if as_json:
-        print_json("learnloop.label-requests/v1", data=page.shown, next_cursor=page.next_cursor)
+        print_json("learnloop.label-requests/v1", data=page, next_cursor=page.next_cursor)
         return
-    for each in page.shown:
+    for each in page:
         say(f"{each.request.label_request_id}  episode {each.request.episode_id}  {each.request.reason}")
         say(f"  asked:     {_short(each.prompt)}")
         say(f"  answered:  {_short(each.output)}")
         if each.request.suggested_value is not None:
             say(f"  suggested: {each.request.suggested_value:.2f}")
-    if not page.shown:
+    if not page:
         say("no open requests; make some with: learnloop labels ask 20", error=True)
     if page.next_cursor is not None:
         say(f"more with --after {page.next_cursor}", error=True)
@@ -104,15 +100,13 @@ def answer(
       learnloop labels answer 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012 good --author ada
       learnloop labels answer 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012 --accept --author ada
     """
-    from learnloop.loop.rewards.labelling import label_queue, read_label
-
     if (value is None) != accept:
         raise click.UsageError("give a VALUE, or --accept to take the suggestion")
-    queue = label_queue(open_workspace(ctx))
+    found = open_workspace(ctx).labels
     if value is None:
-        reward = queue.accept(request_id, author, note=note)
+        reward = found.accept(request_id, author=author, note=note)
     else:
-        reward = queue.answer(request_id, read_label(value), author, note=note)
+        reward = found.answer(request_id, value, author=author, note=note)
     if as_json:
         print_json("learnloop.label/v1", reward=reward)
         return
@@ -131,9 +125,7 @@ def skip(ctx: click.Context, request_id: str, author: str, as_json: bool) -> Non
     Examples:
       learnloop labels skip 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012 --author ada
     """
-    from learnloop.loop.rewards.labelling import label_queue
-
-    closed = label_queue(open_workspace(ctx)).skip(request_id, author)
+    closed = open_workspace(ctx).labels.skip(request_id, author=author)
     if as_json:
         print_json("learnloop.label-request/v1", request=closed)
         return
@@ -155,10 +147,7 @@ def learn(ctx: click.Context, seed: int, as_json: bool) -> None:
     Examples:
       learnloop labels learn
     """
-    from learnloop.loop.rewards.learned import learn_reward
-    from learnloop.rewards.learned.reward import LearnedRewardConfig
-
-    learned, place = learn_reward(open_workspace(ctx), LearnedRewardConfig(seed=seed))
+    learned, place = open_workspace(ctx).labels.learn(seed=seed)
     report = learned.report
     if as_json:
         reason = report.reason_against

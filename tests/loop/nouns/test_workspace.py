@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import learnloop as ll
-from learnloop.core.errors import NotFoundError, UsageError
+from learnloop.core.errors import ConflictError, NotFoundError, UsageError
 from learnloop.loop import find_settings
+from learnloop.rewards import LabelAsk, LabelQueue
 
 
 def test_from_stored_runs_to_a_trained_policy(tmp_path: Path) -> None:
@@ -57,3 +58,29 @@ def test_policies_are_proven_listed_and_moved(tmp_path: Path) -> None:
         assert policies.prune("bot.side", keep=1) == []
         with pytest.raises(NotFoundError):
             policies.prune("bot.other", keep=1)
+
+
+def test_labels_are_asked_for_given_and_listed(tmp_path: Path) -> None:
+    with ll.Loop("bot", home=tmp_path) as loop:
+        ids = []
+        for number in range(4):
+            with loop.episode(task=f"t{number}") as ep:
+                ids.append(ep.episode_id)
+        loop.flush()
+        queue = LabelQueue(loop.workspace.store)
+        queue.ask([LabelAsk(episode_id=each, reason="asked", priority=4 - at, suggested_value=0.8)
+                   for at, each in enumerate(ids)])  # fmt: skip
+        labels = loop.workspace.labels
+        page = labels.list(limit=3)
+        assert [row["episode_id"] for row in page.rows()] == ids[:3]
+        assert [row["suggested_value"] for row in page.rows()] == [0.8] * 3
+        (last,) = labels.list(limit=3, after=page.next_cursor)
+        first, second, third = (each.request.label_request_id for each in page)
+        assert labels.answer(first, "good", author="ada").value == 1.0
+        assert labels.accept(second, author="ada").value == 0.8
+        assert labels.skip(third, author="ada").closed_by == "ada"
+        assert labels.give(last.request.episode_id, 0.25, author="eva").author == "eva"
+        assert labels.list() == []
+        assert labels.list().next_cursor is None
+        with pytest.raises(ConflictError):
+            labels.answer(first, "bad", author="eva")

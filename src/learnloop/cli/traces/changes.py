@@ -42,9 +42,7 @@ def label(
       learnloop traces label 019b2f3c good --author ada
       learnloop traces label 019b2f3c 0.3 --name helpful --note "right, but slow"
     """
-    from learnloop.loop.rewards.labelling import label as give
-
-    reward = give(open_workspace(ctx), episode, value, name=name, note=note, span=span, author=author)
+    reward = open_workspace(ctx).labels.give(episode, value, name=name, note=note, span=span, author=author)
     if as_json:
         print_json("learnloop.reward/v1", reward=reward)
     else:

@@ -30,6 +30,20 @@ class Listing(list[T]):
         return html_table(self.rows())
 
 
+class Page(Listing[T]):
+    """A part of a listing that may be long.
+
+    Args:
+        items: what is on the page.
+        row: as of ``Listing``.
+        next_cursor: what to give as ``after`` for the next page; None: there is none.
+    """
+
+    def __init__(self, items: Iterable[T], row: Callable[[T], Mapping[str, Any]], next_cursor: str | None) -> None:
+        super().__init__(items, row)
+        self.next_cursor = next_cursor
+
+
 def html_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Returns rows as an HTML table; the columns are those of the first, and whatever is said in them stays text."""
     if not rows:

@@ -9,6 +9,7 @@ from learnloop.loop.workspace import workspace
 
 if TYPE_CHECKING:
     from learnloop.loop.nouns.datasets import Datasets
+    from learnloop.loop.nouns.labels import Labels
     from learnloop.loop.nouns.policies import RegisteredPolicies
 
 
@@ -24,6 +25,13 @@ class Workspace(workspace.Workspace):
         from learnloop.loop.nouns.policies import RegisteredPolicies
 
         return RegisteredPolicies(self)
+
+    @cached_property
+    def labels(self) -> Labels:
+        """What people say of runs: ``give``, ``ask``, ``list``, ``answer``, ``accept``, ``skip``, ``learn``."""
+        from learnloop.loop.nouns.labels import Labels
+
+        return Labels(self)
 
     @cached_property
     def datasets(self) -> Datasets:
