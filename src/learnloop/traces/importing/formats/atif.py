@@ -479,17 +479,5 @@ def _is_trajectory(value: Any) -> bool:
     return bool(steps) and isinstance(steps[0], dict) and {"step_id", "source"} <= steps[0].keys()
 
 
-def _fits_document(value: Any) -> bool:
-    return _is_trajectory(value[0] if isinstance(value, list) and value else value)
-
-
-_LOOKS_FOR = "schema_version ATIF and steps"
-ATIF = TraceFormat(
-    "atif",
-    _LOOKS_FOR,
-    _fits_document,
-    AtifReader,
-    shape="document",
-    document_items=lambda value: value if isinstance(value, list) else [value],
-)
-ATIF_LINES = TraceFormat("atif-jsonl", _LOOKS_FOR, _is_trajectory, AtifReader)
+ATIF_LINES = TraceFormat("atif-jsonl", "schema_version ATIF and steps", _is_trajectory, AtifReader)
+ATIF = ATIF_LINES.as_document("atif")

@@ -66,6 +66,11 @@ class ItemReader(Protocol):
 Shape = Literal["lines", "document", "archive"]
 
 
+def listed(value: Any) -> Sequence[Any]:
+    """Returns the items of a document that is an item, or a list of them."""
+    return value if isinstance(value, list) else [value]
+
+
 class TraceFormat(NamedTuple):
     """A format: how to recognise it and how to read it.
 
@@ -88,6 +93,14 @@ class TraceFormat(NamedTuple):
     """Gives the items of an archive, which can be read from any place; it raises ``FormatError`` for a damaged one."""
     place: Callable[[Connection, Sequence[Record]], Sequence[Record]] | None = None
     """Says, in the transaction that writes them, what records are for that name others by an id of the store's."""
+
+    def as_document(self, name: str, items: Callable[[Any], Sequence[Any]] = listed) -> TraceFormat:
+        """Returns the format ``name`` of a document whose ``items`` are lines of this one, as its first one shows."""
+
+        def fits(value: Any) -> bool:
+            return any(map(self.fits, items(value)[:1]))
+
+        return self._replace(name=name, fits=fits, shape="document", document_items=items)
 
 
 class ContentIds:

@@ -178,17 +178,7 @@ def _is_trace(value: Any) -> bool:
     return isinstance(value, dict) and {"user_query", "final_response", "tool_calls"} <= value.keys()
 
 
-def _fits_document(value: Any) -> bool:
-    return _is_trace(value[0] if isinstance(value, list) and value else value)
-
-
-_LOOKS_FOR = "user_query, tool_calls and final_response"
-EXECUTION_TRACE = TraceFormat(
-    "execution-trace",
-    _LOOKS_FOR,
-    _fits_document,
-    ExecutionTraceReader,
-    shape="document",
-    document_items=lambda value: value if isinstance(value, list) else [value],
+EXECUTION_TRACE_LINES = TraceFormat(
+    "execution-trace-jsonl", "user_query, tool_calls and final_response", _is_trace, ExecutionTraceReader
 )
-EXECUTION_TRACE_LINES = TraceFormat("execution-trace-jsonl", _LOOKS_FOR, _is_trace, ExecutionTraceReader)
+EXECUTION_TRACE = EXECUTION_TRACE_LINES.as_document("execution-trace")

@@ -8,7 +8,7 @@ Source: ``agents.tracing`` of openai-agents (``Trace.export``, ``Span.export``, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -182,17 +182,10 @@ def _is_object(value: Any) -> bool:
     return isinstance(value, dict) and value.get("object") in ("trace", "trace.span")
 
 
-def _listed(value: Any) -> Iterable[Any]:
+def _listed(value: Any) -> Sequence[Any]:
     inner = value.get("data") if isinstance(value, dict) else value
     return inner if isinstance(inner, list) else [value]
 
 
-def _fits_document(value: Any) -> bool:
-    return any(_is_object(each) for each in list(_listed(value))[:1])
-
-
-_LOOKS_FOR = "object trace or trace.span"
-OPENAI_AGENTS = TraceFormat("openai-agents", _LOOKS_FOR, _is_object, OpenAiAgentsReader)
-OPENAI_AGENTS_DOCUMENT = TraceFormat(
-    "openai-agents-json", _LOOKS_FOR, _fits_document, OpenAiAgentsReader, shape="document", document_items=_listed
-)
+OPENAI_AGENTS = TraceFormat("openai-agents", "object trace or trace.span", _is_object, OpenAiAgentsReader)
+OPENAI_AGENTS_DOCUMENT = OPENAI_AGENTS.as_document("openai-agents-json", _listed)
