@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from learnloop.core import errors
+from learnloop.core.checks import check_name
 from learnloop.core.errors import LearnloopError, MissingExtraError, UsageError, one_of
-from learnloop.core.names import check_name
 from learnloop.core.seeding import derive_seed, generator
 from tests.project import ROOT
 

@@ -199,7 +199,7 @@ def test_a_policy_for_another_environment_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_episodes": "5"}, "num_episodes is '5'; at least 1 is needed, a whole number"),
+        ({"num_episodes": "5"}, "num_episodes is '5'; a whole number from 1 is needed"),
         ({"num_episodes": 2.5}, "num_episodes is 2.5"),
         ({"num_episodes": True}, "num_episodes is True"),
         ({"num_episodes": None}, "num_episodes is None"),

@@ -155,7 +155,7 @@ def test_threads_share_it(local_embedder: LocalEmbedder) -> None:
 def test_a_wrong_call_is_refused(embedder_folder: Path, local_embedder: LocalEmbedder) -> None:
     with pytest.raises(UsageError, match="put it into a list"):
         local_embedder.embed("one text")
-    with pytest.raises(UsageError, match="precision is 'int4'; allowed: 'int8', 'float32'"):
+    with pytest.raises(UsageError, match="precision is 'int4'; allowed are 'int8', 'float32'"):
         LocalEmbedder(embedder_folder, precision="int4")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="num_threads is 0"):
         LocalEmbedder(embedder_folder, num_threads=0)

@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from learnloop.cli.output import console, json_option, print_json, print_table, say, shown
-from learnloop.core.names import check_name
+from learnloop.core.checks import check_name
 
 if TYPE_CHECKING:
     from learnloop.core.datasets import Dataset

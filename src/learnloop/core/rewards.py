@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum, StrEnum
 from typing import Final, NamedTuple
 
+from learnloop.core.checks import is_number
 from learnloop.core.clock import now
 from learnloop.core.errors import RewardError, UsageError
 from learnloop.core.ids import new_id
@@ -244,6 +245,22 @@ def check_reward(reward: object) -> float:
     if not math.isfinite(number):
         raise RewardError(f"a reward is {number}; give a finite number, or None where it is not known")
     return number
+
+
+def is_learnable(value: object) -> bool:
+    """Returns whether something is a number that can be learned from: finite, at most ``MAX_REWARD``, no boolean."""
+    return is_number(value) and abs(float(value)) <= MAX_REWARD  # type: ignore[arg-type]
+
+
+def check_learnable(what: str, value: object) -> float:
+    """Returns ``value`` as a float.
+
+    Raises:
+        RewardError: it is None, which is not 0, or no number that can be learned from.
+    """
+    if not is_learnable(value):
+        raise RewardError(f"{what} is {value!r}; a finite number is needed, and None is never read as 0")
+    return float(value)  # type: ignore[arg-type]
 
 
 def _is_numpy_bool(value: object) -> bool:

@@ -14,9 +14,10 @@ import gymnasium
 import msgspec
 import numpy as np
 
+from learnloop.core.checks import check_whole
 from learnloop.core.errors import FormatError, NotFoundError, UsageError
 from learnloop.envs.answer_scores import check_target, find_score, scored, to_attempt
-from learnloop.envs.checking import check_whole, refuse_step
+from learnloop.envs.spaces import refuse_step
 from learnloop.models import ChatEndpoint, EndpointConfig
 
 _LABEL = "llm-task"
@@ -92,7 +93,7 @@ class LLMTask(gymnasium.Env[Any, int]):
         task = self._task
         if task is None:
             raise refuse_step(_LABEL)
-        check_whole(_LABEL, "action", action, 0, len(self._prompts) - 1)
+        check_whole(f"action of {_LABEL}", action, 0, len(self._prompts) - 1)
         prompt = self._prompts[int(action)].replace(SLOT, task["input"])
         answer = self._endpoint.complete(prompt).text
         reward = scored(self._reward, self._score, to_attempt(prompt, answer, task))

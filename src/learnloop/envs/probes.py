@@ -18,7 +18,7 @@ import gymnasium
 import numpy as np
 
 from learnloop.core.arrays import F32, Bools
-from learnloop.envs.checking import check_whole
+from learnloop.core.checks import check_whole
 
 TARGET = 0.5
 """The best continuous action; where the observation matters, times the observation."""
@@ -268,7 +268,7 @@ class ChangingReward(_Probe):
     num_actions = 2
 
     def __init__(self, flip_steps: int = FLIP_STEPS) -> None:
-        check_whole("ChangingReward", "flip_steps", flip_steps)
+        check_whole("flip_steps of ChangingReward", flip_steps)
         super().__init__()
         self._flip_steps = flip_steps
         self._age = 0

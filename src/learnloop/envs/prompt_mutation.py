@@ -15,8 +15,9 @@ import gymnasium
 import numpy as np
 
 from learnloop.core.arrays import F32
+from learnloop.core.checks import check_number, check_whole
 from learnloop.core.seeding import generator
-from learnloop.envs.checking import check_number, check_whole, refuse_step
+from learnloop.envs.spaces import refuse_step
 
 MUTATIONS = ("try-catch-style", "context-reduction", "expansion", "constraint-addition", "task-decomposition")
 """What the actions are called."""
@@ -58,10 +59,10 @@ class PromptMutationSimulator(gymnasium.Env[F32, int]):
         Raises:
             UsageError: a value has no meaning.
         """
-        check_whole(_LABEL, "size", size, low=len(MUTATIONS) + 2)
-        check_whole(_LABEL, "max_steps", max_steps)
-        check_whole(_LABEL, "world_seed", world_seed, low=0)
-        check_number(_LABEL, "subject_weight", subject_weight, 0.0, 10.0)
+        check_whole(f"size of {_LABEL}", size, low=len(MUTATIONS) + 2)
+        check_whole(f"max_steps of {_LABEL}", max_steps)
+        check_whole(f"world_seed of {_LABEL}", world_seed, low=0)
+        check_number(f"subject_weight of {_LABEL}", subject_weight, 0.0, 10.0)
         self.render_mode = render_mode
         self.observation_space = gymnasium.spaces.Box(-1.0, 1.0, (size,), np.float32)
         self.action_space: Any = gymnasium.spaces.Discrete(len(MUTATIONS))

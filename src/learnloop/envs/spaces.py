@@ -165,3 +165,8 @@ def random_actions(space: ActionSpace, masks: Bools | None, num: int, rng: np.ra
         weights[~masks] = -1.0
     picks = np.stack([part.argmax(axis=1) for part in np.split(weights, np.cumsum(nvec)[:-1], axis=1)], axis=1)
     return picks[:, 0] if isinstance(space, Discrete) else picks
+
+
+def refuse_step(label: str) -> UsageError:
+    """Returns the error for a step where no episode runs."""
+    return UsageError(f"{label} is stepped while no episode runs; call reset first, and again after each end")

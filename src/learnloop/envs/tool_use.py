@@ -16,9 +16,10 @@ import gymnasium
 import numpy as np
 
 from learnloop.core.arrays import F32, F64, I64
+from learnloop.core.checks import check_number, check_whole
 from learnloop.core.errors import UsageError
 from learnloop.core.seeding import generator
-from learnloop.envs.checking import check_number, check_whole, refuse_step
+from learnloop.envs.spaces import refuse_step
 
 BANDIT_SHARE = 0.6
 """No world is made in which a bandit can have more than this share of the optimum."""
@@ -79,13 +80,13 @@ class ToolWorld:
         Raises:
             UsageError: a value has no meaning, or a bandit could earn more than ``BANDIT_SHARE`` of the optimum.
         """
-        check_whole(_LABEL, "length", length)
-        check_whole(_LABEL, "num_tools", num_tools, low=length)
-        check_whole(_LABEL, "num_intents", num_intents)
-        check_whole(_LABEL, "seed", seed, low=0)
-        check_number(_LABEL, "cost", cost, 1e-3, 1.0)
-        check_number(_LABEL, "failure_rate", failure_rate, 0.0, 0.45)
-        check_number(_LABEL, "guess_reward", guess_reward, 0.0, COMPLETE_REWARD)
+        check_whole(f"length of {_LABEL}", length)
+        check_whole(f"num_tools of {_LABEL}", num_tools, low=length)
+        check_whole(f"num_intents of {_LABEL}", num_intents)
+        check_whole(f"seed of {_LABEL}", seed, low=0)
+        check_number(f"cost of {_LABEL}", cost, 1e-3, 1.0)
+        check_number(f"failure_rate of {_LABEL}", failure_rate, 0.0, 0.45)
+        check_number(f"guess_reward of {_LABEL}", guess_reward, 0.0, COMPLETE_REWARD)
         rng = generator(seed, "tool-use", "world")
         self.chains: I64 = np.stack([rng.permutation(num_tools)[:length] for _ in range(num_intents)])
         self.costs: F64 = cost * rng.uniform(0.5, 1.5, num_tools)

@@ -16,7 +16,7 @@ from learnloop.core.arrays import F32
 from learnloop.core.datasets import Dataset
 from learnloop.core.errors import ActionError, UsageError
 from learnloop.core.spaces import Discrete
-from learnloop.envs.checking import refuse_step
+from learnloop.envs.spaces import refuse_step
 from learnloop.envs.streams.masks import KEY
 
 _LABEL = "trace-replay"

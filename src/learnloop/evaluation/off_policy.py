@@ -14,7 +14,8 @@ import msgspec
 import numpy as np
 
 from learnloop.core.arrays import F64, Indices
-from learnloop.core.errors import RewardError, UsageError, one_of
+from learnloop.core.checks import check_choice, check_range
+from learnloop.core.errors import RewardError, UsageError
 from learnloop.core.protocols import Context, Policy, Sample
 from learnloop.core.seeding import generator
 from learnloop.evaluation.bounds import bernstein_bounds
@@ -94,12 +95,9 @@ class EstimateOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuses values without a meaning."""
-        if self.estimator not in ESTIMATORS:
-            raise UsageError(f"{self.estimator!r} is no estimator; allowed are {one_of(ESTIMATORS)}")
-        if not 0 < self.level < 1:
-            raise UsageError(f"level is {self.level}; it must lie between 0 and 1, such as 0.95")
-        if not 0 <= self.max_missing <= 1:
-            raise UsageError(f"max_missing is {self.max_missing}; it is a share, from 0 to 1")
+        check_choice("estimator", self.estimator, ESTIMATORS)
+        check_range("level", self.level, above=0, below=1)
+        check_range("max_missing", self.max_missing, 0, 1)
         low, high = self.reward_range or (0.0, 1.0)
         if not -np.inf < low < high < np.inf:
             raise UsageError(

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from learnloop.core.arrays import F64
+from learnloop.core.checks import check_range
 from learnloop.core.errors import UsageError
 from learnloop.core.seeding import generator
 
@@ -71,8 +72,7 @@ def sign_flip_p_value(differences: ArrayLike, *, seed: int = 0, num_permutations
         UsageError: no differences, one that is not finite, or no permutations.
     """
     values = _checked(differences)
-    if num_permutations < 1:
-        raise UsageError(f"num_permutations is {num_permutations}; at least 1 is needed")
+    check_range("num_permutations", num_permutations, 1)
     # Flipping the set S changes the sum by -2 sum(S): the flipped sum is at least the observed when sum(S) <= 0.
     limit = _TIE * float(np.sum(np.abs(values)))
     if values.size <= EXACT_UNITS:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -10,6 +9,7 @@ import msgspec
 import numpy as np
 
 from learnloop.core.arrays import F32
+from learnloop.core.checks import check_whole
 from learnloop.core.errors import UsageError
 from learnloop.core.seeding import derive_seed
 from learnloop.core.spaces import Spaces
@@ -90,12 +90,11 @@ def evaluate_returns(
 
     from learnloop.envs.streams.lanes import Lanes, spaces_of
 
-    _check_count("num_episodes", num_episodes)
-    _check_count("max_lanes", max_lanes)
+    check_whole("num_episodes", num_episodes)
+    check_whole("max_lanes", max_lanes)
     if max_episode_steps is not None:
-        _check_count("max_episode_steps", max_episode_steps)
-    if not _is_whole(seed):
-        raise UsageError(f"seed is {seed!r}; a whole number is needed")
+        check_whole("max_episode_steps", max_episode_steps)
+    check_whole("seed", seed, None)
     if env_kwargs is not None and not isinstance(env_kwargs, Mapping):
         raise UsageError(f"env_kwargs is {env_kwargs!r}; arguments by their names are needed, or None")
     made, label = _make(env, min(num_episodes, max_lanes), env_kwargs)
@@ -207,15 +206,6 @@ def _make(
         return [MadeEnv(with_masks(env), None)], label_of(env)
     target = resolve_env(env) if isinstance(env, str) else env
     return [make_env(target, env_kwargs) for _ in range(num_lanes)], label_of(target)
-
-
-def _check_count(name: str, value: int) -> None:
-    if not _is_whole(value) or value < 1:
-        raise UsageError(f"{name} is {value!r}; at least 1 is needed, a whole number")
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def _spec_limit(env: gymnasium.Env[Any, Any]) -> int | None:

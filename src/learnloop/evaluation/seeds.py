@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from learnloop.core.arrays import F64
+from learnloop.core.checks import check_range
 from learnloop.core.errors import UsageError
 from learnloop.core.seeding import generator
 from learnloop.evaluation.permutation import MIN_INTERVAL_UNITS, Interval
@@ -175,10 +176,8 @@ def _matrix(values: Mapping[str, Sequence[float]]) -> F64:
 
 
 def _check_options(level: float, num_resamples: int) -> None:
-    if not 0 < level < 1:
-        raise UsageError(f"level is {level}; it must lie between 0 and 1, such as 0.95")
-    if num_resamples < 1:
-        raise UsageError(f"num_resamples is {num_resamples}; at least 1 is needed")
+    check_range("level", level, above=0, below=1)
+    check_range("num_resamples", num_resamples, 1)
 
 
 def _too_few(num_seeds: int) -> str | None:

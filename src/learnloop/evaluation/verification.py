@@ -41,6 +41,7 @@ import msgspec
 import numpy as np
 
 from learnloop.core.arrays import F64
+from learnloop.core.checks import check_range
 from learnloop.core.errors import UsageError
 from learnloop.core.protocols import HeldOut, Policy, Sample, Trainer
 from learnloop.core.records import Verdict
@@ -230,16 +231,14 @@ def verify_learning(
 
 
 def _check_options(options: VerificationOptions, rewards: F64) -> None:
-    if not 0 < options.alpha < 1:
-        raise UsageError(f"alpha is {options.alpha}; it must lie between 0 and 1, such as 0.05")
+    check_range("alpha", options.alpha, above=0, below=1)
     needed = int(np.ceil(2 / options.alpha - 1e-9)) - 1
     if options.num_twins < needed:
         raise UsageError(
             f"num_twins is {options.num_twins}: p against the twins could never be at most {options.alpha}; "
             f"at least {needed} are needed"
         )
-    if options.num_replicas < 1:
-        raise UsageError(f"num_replicas is {options.num_replicas}; at least 1 is needed, 9 are usual")
+    check_range("num_replicas", options.num_replicas, 1)
     names = [TRAINED, RANDOM, TWINS, REPLICAS, *options.baselines, *options.hindsight]
     taken = {name for name in names if names.count(name) > 1}
     if taken:

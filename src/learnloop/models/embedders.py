@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from learnloop.core.errors import UsageError
+from learnloop.core.checks import check_range
 from learnloop.models.endpoint_embedder import EndpointEmbedder, EndpointEmbedderConfig
 from learnloop.models.local_embedder import LocalEmbedder
 from learnloop.models.made_files import default_cache_folder
@@ -35,8 +35,7 @@ class EmbedderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     def __post_init__(self) -> None:
         """Refuses values without a meaning."""
-        if self.num_threads < 1:
-            raise UsageError(f"num_threads is {self.num_threads}; at least 1 is needed")
+        check_range("num_threads", self.num_threads, 1)
 
 
 def make_embedder(

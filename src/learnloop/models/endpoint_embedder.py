@@ -13,12 +13,13 @@ import msgspec
 import numpy as np
 
 from learnloop.core.arrays import F32
+from learnloop.core.checks import check_range
 from learnloop.core.errors import UsageError
 from learnloop.models.chat_wire import shortened
 from learnloop.models.connections import MAX_ANSWER_BYTES
 from learnloop.models.endpoint_config import EndpointConfig
 from learnloop.models.transport import Client, Exchange, Transport
-from learnloop.models.vectors import check_dimension, unit_vectors
+from learnloop.models.vectors import MAX_DIMENSION, unit_vectors
 
 _OWN_FIELDS = frozenset(("model", "input", "dimensions", "encoding_format"))
 _BYTES_PER_TOKEN = 4
@@ -44,9 +45,8 @@ class EndpointEmbedderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_u
 
     def __post_init__(self) -> None:
         """Refuses values without a meaning."""
-        check_dimension(self.dimension)
-        if not 1 <= self.batch_size <= MAX_BATCH:
-            raise UsageError(f"batch_size is {self.batch_size}; allowed are 1 to {MAX_BATCH:,}")
+        check_range("dimension", self.dimension, 1, MAX_DIMENSION)
+        check_range("batch_size", self.batch_size, 1, MAX_BATCH)
         taken = sorted(_OWN_FIELDS & self.endpoint.extra_body.keys())
         if taken:
             raise UsageError(f"extra_body has {taken[0]!r}, which has a place of its own; see EndpointEmbedderConfig")

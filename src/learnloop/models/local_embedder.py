@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from learnloop.core.arrays import F32
-from learnloop.core.errors import MissingExtraError, UsageError, one_of
+from learnloop.core.checks import check_choice, check_range
+from learnloop.core.errors import MissingExtraError, UsageError
 from learnloop.models.made_files import default_cache_folder, made_file
 from learnloop.models.sentence_graph import RECIPE, Precision, sentence_graph
 from learnloop.models.sentence_weights import (
@@ -67,10 +68,8 @@ class LocalEmbedder:
             CorruptError: the weights in the package are not those of the model.
             StoreReadOnlyError: the cache folder cannot be written.
         """
-        if precision not in PRECISIONS:
-            raise UsageError(f"precision is {precision!r}; allowed: {one_of(PRECISIONS)}")
-        if num_threads < 1:
-            raise UsageError(f"num_threads is {num_threads}; at least 1 is needed")
+        check_choice("precision", precision, PRECISIONS)
+        check_range("num_threads", num_threads, 1)
         self.name = f"all-MiniLM-L6-v2 ({precision})"
         self.dimension = DIMENSION
         self.content_id = _content_id(precision)

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from learnloop.core.arrays import F32
+from learnloop.core.checks import check_range
 from learnloop.core.errors import CorruptError, StoreReadOnlyError, UnreachableError, UsageError
 from learnloop.core.protocols import Embedder
-from learnloop.models.vectors import check_dimension, text_hash, unit_vectors
+from learnloop.models.vectors import MAX_DIMENSION, text_hash, unit_vectors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -139,7 +140,8 @@ class CachedEmbedder:
         """Embeds nothing yet; ``close`` is called when this is closed, beside the cache's."""
         self.embedder = embedder
         self.name = embedder.name
-        self.dimension = check_dimension(embedder.dimension)
+        check_range("dimension", embedder.dimension, 1, MAX_DIMENSION)
+        self.dimension = embedder.dimension
         self.content_id = embedder.content_id
         self.num_cached = 0
         self._cache = cache

@@ -14,17 +14,6 @@ from learnloop.core.errors import UsageError
 MAX_DIMENSION = 16_384
 
 
-def check_dimension(dimension: int) -> int:
-    """Returns ``dimension`` if vectors can have so many numbers.
-
-    Raises:
-        UsageError: they cannot.
-    """
-    if not 1 <= dimension <= MAX_DIMENSION:
-        raise UsageError(f"dimension is {dimension!r}; vectors have 1 to {MAX_DIMENSION:,} numbers, such as 384, 1536")
-    return dimension
-
-
 def unit_vectors(where: str, values: NDArray[Any], num_texts: int, dimension: int) -> F32:
     """Returns ``values`` with each row at the length 1, float32 of shape ``(num_texts, dimension)``.
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.core.arrays import F32
+from learnloop.core.checks import check_number, check_range
 from learnloop.core.errors import UsageError
 from learnloop.nn.network import Network
 
@@ -121,7 +122,7 @@ class Adam(_FlatOptimizer):
         """
         if not all(0 <= beta < 1 for beta in betas):
             raise UsageError(f"betas are {betas}; allowed is from 0 to below 1")
-        _check_positive("eps", eps)
+        check_number("eps", eps, above=0)
         super().__init__(network, ("first_moment", "second_moment"))
         self.betas = betas
         self.eps = eps
@@ -184,8 +185,7 @@ class AdamW(Adam):
         weight_decay: float = 0.01,
     ) -> None:
         super().__init__(network, betas=betas, eps=eps)
-        if not 0 <= weight_decay < math.inf:
-            raise UsageError(f"weight_decay is {weight_decay}; a finite number from 0 is needed")
+        check_number("weight_decay", weight_decay, 0)
         self.weight_decay = weight_decay
 
     def _shrink(self, learning_rate: float) -> F32 | None:
@@ -213,9 +213,8 @@ class RMSprop(_FlatOptimizer):
             eps_inside_root: True: as TensorFlow and Stable-Baselines3's ``RMSpropTFLike``, the mean square starts at 1
                 and ``eps`` is added before the root. False: as torch, it starts at 0 and ``eps`` is added after.
         """
-        if not 0 <= alpha < 1:
-            raise UsageError(f"alpha is {alpha}; allowed is from 0 to below 1")
-        _check_positive("eps", eps)
+        check_range("alpha", alpha, 0, below=1)
+        check_number("eps", eps, above=0)
         super().__init__(network, ("mean_square",), 1 / (1 - alpha) if eps_inside_root else 0.0)
         self.alpha = alpha
         self.eps = eps
@@ -262,8 +261,3 @@ def clip_coefficient(norm: float, max_norm: float | None) -> float:
     coefficient ``max_norm / (norm + 1e-6)``.
     """
     return 1.0 if max_norm is None else min(1.0, max_norm / (norm + 1e-6))
-
-
-def _check_positive(name: str, value: float) -> None:
-    if not 0 < value < math.inf:
-        raise UsageError(f"{name} is {value}; a finite number above 0 is needed")

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
+from learnloop.core.checks import check_name
 from learnloop.core.errors import CorruptError, UsageError, one_of
-from learnloop.core.names import check_name
 from learnloop.core.protocols import TENSOR_TYPES, PolicyArtifact
 from learnloop.system.state_file import load_tensors
 

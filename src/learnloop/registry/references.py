@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from learnloop.core.checks import check_name
 from learnloop.core.errors import UsageError
-from learnloop.core.names import check_name
 
 CHAMPION = "champion"
 """The version that serves."""

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from learnloop.core.checks import check_name
 from learnloop.core.clock import now
 from learnloop.core.errors import CheckFailedError, ConflictError, NotFoundError, one_of
 from learnloop.core.ids import new_id
-from learnloop.core.names import check_name
 from learnloop.core.protocols import PolicyArtifact, SavedPolicy
 from learnloop.core.records import AliasMove, Certificate, Json, PolicyVersion, Verdict
 from learnloop.registry.artifacts import encode_artifact

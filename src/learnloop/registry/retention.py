@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
-from learnloop.core.errors import UsageError
+from learnloop.core.checks import check_range
 from learnloop.core.records import PolicyVersion
 
 
@@ -35,8 +35,7 @@ def removable(
     Raises:
         UsageError: ``keep`` is below 1.
     """
-    if keep < 1:
-        raise UsageError(f"keep is {keep}; at least 1 version stays, the latest")
+    check_range("keep", keep, 1)
     ordered = sorted(versions, key=lambda version: version.version)
     sound = [version for version in ordered if version.policy_version_id not in unproven]
     rewards = {version.policy_version_id: reward_of(version) for version in sound}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
+from learnloop.core.checks import check_number, check_whole
 from learnloop.core.errors import SandboxError, UsageError
 from learnloop.sandbox.launching import launch, launch_pair
 from learnloop.sandbox.layout import PYTHON
@@ -105,14 +105,10 @@ class Sandbox:
 
 def _checked_limits(limits: Limits) -> Limits:
     for name in ("wall_seconds", "cpu_seconds"):
-        value = getattr(limits, name)
-        if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
-            raise UsageError(f"the limit {name} of a sandbox is {value!r}; a number above 0 is needed")
+        check_number(f"the limit {name} of a sandbox", getattr(limits, name), above=0)
     least = {"memory_bytes": 16 * MIB, "num_processes": 1, "output_bytes": 0, "disk_bytes": 65536, "num_open_files": 16}
     for name, low in least.items():
-        value = getattr(limits, name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < low:
-            raise UsageError(f"the limit {name} of a sandbox is {value!r}; a whole number from {low:,} is needed")
+        check_whole(f"the limit {name} of a sandbox", getattr(limits, name), low)
     return limits
 
 

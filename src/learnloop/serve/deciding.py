@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 
 import numpy as np
 
+from learnloop.core.checks import check_name
 from learnloop.core.errors import ConflictError, LearnloopError
-from learnloop.core.names import check_name
 from learnloop.core.records import Decision, DecisionMode, Reward
 from learnloop.decisions.learning.learner import learns_in_updates
 from learnloop.decisions.learning.learner_process import LearnerPlace, LearnerProcess

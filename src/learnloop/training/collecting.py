@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from learnloop.algorithms.policies.heads import UniformHead
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.core.arrays import F32, I64
+from learnloop.core.checks import check_range
 from learnloop.core.datasets import Dataset
 from learnloop.core.errors import UsageError
 from learnloop.core.seeding import derive_seed, generator
@@ -35,8 +36,7 @@ class EpsilonPolicy:
         Raises:
             UsageError: ``epsilon`` is not from 0 to 1.
         """
-        if not 0 <= epsilon <= 1:
-            raise UsageError(f"epsilon is {epsilon!r}; allowed is from 0 to 1")
+        check_range("epsilon", epsilon, 0, 1)
         self.spaces = policy.spaces
         self._policy = policy
         self._epsilon = epsilon

@@ -7,8 +7,9 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from learnloop.algorithms.base.config import AlgorithmConfig, check_count
+from learnloop.algorithms.base.config import AlgorithmConfig
 from learnloop.algorithms.building import ALGORITHMS, configure, find_algorithm, tag_of, translate
+from learnloop.core.checks import check_range, check_whole
 from learnloop.core.datasets import Dataset
 from learnloop.core.errors import UsageError, one_of
 from learnloop.nn.network_builders import DEFAULT, check_network
@@ -62,7 +63,7 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         for name in ("episodes", "steps", "updates", "n_envs", "eval_interval", "eval_episodes", "checkpoint_interval"):
             value = getattr(self, name)
             if value is not None:
-                check_count(name, value)
+                check_range(name, value, 1)
 
     @property
     def budget(self) -> int:
@@ -124,8 +125,8 @@ def make_options(
     check_source(algorithm, has_dataset=dataset is not None)
     _check_budget(algorithm, is_offline, budget, n_envs)
     for name, value in {**budget._asdict(), "n_envs": n_envs}.items():
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-            raise UsageError(f"{name} is {value!r}; a whole number from 1 is needed")
+        if value is not None:
+            check_whole(name, value)
     named: object = preset
     if named is not None and not isinstance(named, str):
         raise UsageError(f"preset is {named!r}; the name of one is needed")

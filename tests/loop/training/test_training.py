@@ -195,5 +195,5 @@ def test_options_and_numbers_of_another_type_are_refused(home: Path) -> None:
         ll.train("random", steps=10, options=[1], home=home)  # type: ignore[arg-type]
     run = ll.open_run(home=home)
     for evaluated in (run, run.best):
-        with pytest.raises(UsageError, match="num_episodes is '5'; at least 1 is needed, a whole number"):
+        with pytest.raises(UsageError, match="num_episodes is '5'; a whole number from 1 is needed"):
             evaluated.evaluate("5")  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import pytest
 from learnloop.core.errors import ContextError
 from learnloop.nn import ContextSchema
 from learnloop.nn.encoders.context_encoder import ContextEncoder
-from learnloop.nn.encoders.context_schema import MAX_FEATURES, check_category
+from learnloop.nn.encoders.context_schema import MAX_FEATURES, read_category
 
 DECLARED = ContextSchema(features={"size": "number", "kind": "category", "note": "text"})
 GOOD = {"size": 3, "kind": "a", "note": "two words"}
@@ -88,7 +88,7 @@ def test_a_schema_refuses_unknown_kinds_bad_names_and_too_many_features() -> Non
 
 
 def test_category_keys() -> None:
-    assert [check_category("x", value) for value in ("a", True, False, 3, 3.0, 2.5)] == [
+    assert [read_category("x", value) for value in ("a", True, False, 3, 3.0, 2.5)] == [
         "a",
         "true",
         "false",

@@ -384,8 +384,8 @@ def test_numbers_that_are_not_finite_go_through() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"input_size": 0}, "input_size has the size 0"),
-        ({"hidden": (8, 0)}, "a hidden layer has the size 0"),
+        ({"input_size": 0}, "input_size is 0"),
+        ({"hidden": (8, 0)}, "the size of a hidden layer is 0"),
         ({"hidden": (10**7,)}, "allowed is from 1 to"),
         ({"heads": ()}, "at least one head"),
         ({"heads": (LOG_STD,)}, "at least one head that is not constant"),
@@ -408,7 +408,7 @@ def test_bad_configs(changes: dict[str, Any], message: str) -> None:
         ({"name": "", "size": 1}, "must not be empty"),
         ({"name": "a.b", "size": 1}, "hold a dot"),
         ({"name": "trunk", "size": 1}, "'trunk'"),
-        ({"name": "a", "size": 0}, "has the size 0"),
+        ({"name": "a", "size": 0}, "the size of the head 'a' is 0"),
         ({"name": "a", "size": 1, "gain": -1.0}, "gain -1.0"),
         ({"name": "a", "size": 1, "gain": math.nan}, "gain nan"),
         ({"name": "a", "size": 1, "initial": math.inf, "constant": True}, "starts at inf"),

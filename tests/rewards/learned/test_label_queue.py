@@ -154,7 +154,7 @@ def test_a_label_without_being_asked_answers_the_request(store: Store) -> None:
 @pytest.mark.parametrize("value", [-0.1, 1.1, float("nan"), float("inf")])
 def test_wrong_values_change_nothing(store: Store, value: float) -> None:
     queue, (request,) = asked(store)
-    with pytest.raises(UsageError, match=r"from 0 .* to 1"):
+    with pytest.raises(UsageError, match=r"the answer is .*from 0 to 1"):
         queue.answer(request.label_request_id, value, "eva")
     with pytest.raises(UsageError, match="the suggestion for e000"):
         queue.ask([LabelAsk(episode_id="e000", reason="x", suggested_value=value)])

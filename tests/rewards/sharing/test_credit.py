@@ -199,12 +199,12 @@ def test_shares_that_are_too_large_to_add_up_are_refused() -> None:
         ("last", {"gamma": 0.5}, "unknown field"),
         ("discounted", {"gamma": 1.5}, "gamma is 1.5"),
         ("discounted", {"gamma": "high"}, "Expected `float`"),
-        ("shapley", {"max_exact": 17}, "allowed are 0 to 16"),
+        ("shapley", {"max_exact": 17}, "max_exact is 17; allowed is from 0 to 16"),
         ("shapley", {"num_permutations": 5}, "an even number"),
         ("shapley", {"num_permutations": 2}, "at least 4"),
         ("shapley", {"value_range": (1.0, 0.0)}, "lowest and the highest"),
         ("shapley", {"value_range": (0.0, math.inf)}, "lowest and the highest"),
-        ("shapley", {"delta": 0.0}, "between 0 and 1"),
+        ("shapley", {"delta": 0.0}, "delta is 0.0; allowed is above 0 and below 1"),
     ],
 )
 def test_methods_and_options_that_do_not_exist(name: str, options: dict[str, Any], message: str) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
+from learnloop.core.checks import check_range
 from learnloop.core.errors import UsageError, one_of
 from learnloop.nn.encoders.context_schema import ContextSchema, FeatureKind
 
@@ -68,7 +68,7 @@ class OnlineConfig(
 
     def __post_init__(self) -> None:
         """Refuses values without a meaning."""
-        check_range("num_warm_up", self.num_warm_up, 1, math.inf)
+        check_range("num_warm_up", self.num_warm_up, 1)
         check_range("l2_weight", self.l2_weight, 1e-6, 1e6)
 
     @property
@@ -107,13 +107,3 @@ def build_config(algorithm: str, **options: Any) -> BanditConfig:
         raise UsageError(
             f"the options {options} do not fit: {error}; a bandit's options are {one_of(fields)}"
         ) from error
-
-
-def check_range(name: str, value: float, low: float, high: float) -> None:
-    """Returns if ``low`` <= ``value`` <= ``high``.
-
-    Raises:
-        UsageError: it is not, or it is not a number.
-    """
-    if not low <= value <= high:
-        raise UsageError(f"{name} is {value!r}; allowed is from {low} to {high}")

@@ -25,6 +25,7 @@ from learnloop.algorithms.base.states import AlgorithmState
 from learnloop.algorithms.live.episodes import LiveEpisodes, LiveStep
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.core.arrays import F32
+from learnloop.core.checks import check_range
 from learnloop.core.errors import CorruptError, DivergedError, UsageError
 from learnloop.core.seeding import generator
 from learnloop.core.spaces import Spaces
@@ -61,8 +62,7 @@ class Algorithm(ABC):
     """Whether it learns from a data set, and never from its own actions."""
 
     def __init__(self, config: AlgorithmConfig, spaces: Spaces, *, num_lanes: int = 1, seed: int = 0) -> None:
-        if num_lanes < 1:
-            raise UsageError(f"num_lanes is {num_lanes}; at least 1 is needed")
+        check_range("num_lanes", num_lanes, 1)
         self.config = config
         self.spaces = spaces
         self.num_lanes = num_lanes

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import msgspec
 
-from learnloop.algorithms.bandits.config import check_range
 from learnloop.algorithms.base.schedules import Schedule, check_schedule, is_changing
+from learnloop.core.checks import check_range
 from learnloop.core.errors import UsageError
 
 
@@ -38,9 +37,9 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         check_range("gamma", self.gamma, 0, 1)
         check_range("dropout", self.dropout, 0, 0.95)
         if self.live_steps is not None:
-            check_count("live_steps", self.live_steps)
+            check_range("live_steps", self.live_steps, 1)
         for width in self.net_arch:
-            check_count("a layer of net_arch", width)
+            check_range("a layer of net_arch", width, 1)
         if not self.net_arch and (self.dropout or self.layer_norm):
             raise UsageError("dropout and layer_norm act on hidden layers, and net_arch has none")
 
@@ -48,12 +47,3 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         """Returns the names of the options whose values change with the progress of the training."""
         values = {name: getattr(self, name) for name in self.__struct_fields__}
         return [name for name, value in values.items() if is_changing(value)]
-
-
-def check_count(name: str, value: int, low: int = 1) -> None:
-    """Returns if ``value`` is at least ``low``.
-
-    Raises:
-        UsageError: it is not.
-    """
-    check_range(name, value, low, math.inf)

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from learnloop.core.checks import check_range
 from learnloop.core.errors import UsageError
 
 
@@ -22,8 +23,7 @@ class Linear(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Refuses values without a meaning."""
         if not (math.isfinite(self.initial) and math.isfinite(self.final)):
             raise UsageError(f"a schedule goes from {self.initial} to {self.final}; both must be finite")
-        if not 0 < self.fraction <= 1:
-            raise UsageError(f"the fraction of a schedule is {self.fraction}; allowed is above 0 and at most 1")
+        check_range("the fraction of a schedule", self.fraction, above=0, high=1)
 
 
 Schedule: TypeAlias = float | Linear | str
@@ -40,8 +40,7 @@ def check_schedule(name: str, schedule: Schedule, low: float, high: float) -> No
     """
     line = parse_schedule(name, schedule)
     for value in (line.initial, line.final):
-        if not low <= value <= high:
-            raise UsageError(f"{name} is {value!r}; allowed is from {low} to {high}")
+        check_range(name, value, low, high)
 
 
 def parse_schedule(name: str, schedule: Schedule) -> Linear:

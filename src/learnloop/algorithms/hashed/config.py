@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 
-from learnloop.algorithms.bandits.config import check_range
+from learnloop.core.checks import check_range
 
 
 class HashedConfig(
@@ -34,4 +32,4 @@ class HashedConfig(
         check_range("l2_weight", self.l2_weight, 0, 1e3)
         check_range("num_passes", self.num_passes, 1, 1_000)
         if self.half_life is not None:
-            check_range("half_life", self.half_life, 1, math.inf)
+            check_range("half_life", self.half_life, 1)

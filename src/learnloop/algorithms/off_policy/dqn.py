@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from learnloop.algorithms.bandits.config import check_range
-from learnloop.algorithms.base.config import check_count
 from learnloop.algorithms.base.dealing import deal
 from learnloop.algorithms.base.schedules import Linear, Schedule, check_schedule, value_at
 from learnloop.algorithms.base.states import count_of
@@ -21,6 +19,7 @@ from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.algorithms.policies.serving import serving_network
 from learnloop.algorithms.replay.prioritised import PrioritisedReplay, ReplayBuffer, Sample
 from learnloop.core.arrays import F32, I64
+from learnloop.core.checks import check_range
 from learnloop.core.errors import UsageError
 from learnloop.core.seeding import derive_seed
 from learnloop.core.spaces import Discrete, Spaces
@@ -87,7 +86,7 @@ class DQNConfig(OffPolicyConfig, frozen=True, kw_only=True, forbid_unknown_field
         check_range("priority_alpha", self.priority_alpha, 0, 1)
         check_range("priority_epsilon", self.priority_epsilon, 1e-12, 1)
         check_schedule("priority_beta", self.priority_beta, 0, 1)
-        check_count("batch_size", self.batch_size)
+        check_range("batch_size", self.batch_size, 1)
 
     def changing(self) -> list[str]:
         """Returns the names of the options whose values change with the progress of the training."""

@@ -11,10 +11,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop.algorithms.bandits.config import check_range
 from learnloop.algorithms.base.algorithm import Algorithm
 from learnloop.algorithms.base.chosen import Chosen
-from learnloop.algorithms.base.config import AlgorithmConfig, check_count
+from learnloop.algorithms.base.config import AlgorithmConfig
 from learnloop.algorithms.base.diagnostics import dormant_ratio
 from learnloop.algorithms.base.schedules import value_at
 from learnloop.algorithms.base.states import AlgorithmState, count_of, part_of, prefixed, put_parameters
@@ -24,6 +23,7 @@ from learnloop.algorithms.on_policy.historical import check_transitions
 from learnloop.algorithms.replay.n_step import NStepLanes
 from learnloop.algorithms.replay.prioritised import MARGIN, Entries, ReplayBuffer, Transitions
 from learnloop.core.arrays import F32, I64
+from learnloop.core.checks import check_range
 from learnloop.core.errors import ActionError, CorruptError, UsageError
 from learnloop.core.spaces import Spaces
 from learnloop.core.stepping import Actions, LaneStep, Masks
@@ -70,8 +70,8 @@ class OffPolicyConfig(AlgorithmConfig, frozen=True, kw_only=True, forbid_unknown
         """Refuses values without a meaning, and those that contradict each other."""
         super().__post_init__()
         for name in ("buffer_size", "batch_size", "train_freq", "target_update_interval", "n_steps"):
-            check_count(name, getattr(self, name))
-        check_count("learning_starts", self.learning_starts, 0)
+            check_range(name, getattr(self, name), 1)
+        check_range("learning_starts", self.learning_starts, 0)
         check_range("tau", self.tau, 0, 1)
         if self.gradient_steps != -1 and self.gradient_steps < 1:
             raise UsageError(

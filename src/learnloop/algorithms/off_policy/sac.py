@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from learnloop.algorithms.bandits.config import check_range
 from learnloop.algorithms.base.dealing import deal
 from learnloop.algorithms.base.schedules import Schedule
 from learnloop.algorithms.off_policy.learner import OffPolicyAlgorithm, OffPolicyConfig, Target
@@ -21,6 +20,7 @@ from learnloop.algorithms.off_policy.sac_discrete import DiscreteLosses
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.algorithms.policies.serving import serving_network
 from learnloop.core.arrays import F32
+from learnloop.core.checks import check_range
 from learnloop.core.errors import DivergedError, UsageError
 from learnloop.core.seeding import derive_seed, generator
 from learnloop.core.spaces import Box, Discrete, Spaces

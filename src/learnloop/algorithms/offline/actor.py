@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from learnloop.algorithms.bandits.config import check_range
 from learnloop.algorithms.off_policy.twin_critic import MEANING, TwinCritic, critic_heads
 from learnloop.algorithms.offline.learner import OfflineAlgorithm, OfflineConfig
 from learnloop.algorithms.offline.logged_steps import Minibatch
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.algorithms.policies.serving import serving_network
 from learnloop.core.arrays import F32
+from learnloop.core.checks import check_range
 from learnloop.core.spaces import Box, Spaces
 from learnloop.core.stepping import Actions, Masks
 from learnloop.nn.distributions import Categorical, Evaluation, make_distribution

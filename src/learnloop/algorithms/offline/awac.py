@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from learnloop.algorithms.bandits.config import check_range
 from learnloop.algorithms.offline.actor import ActorCriticConfig, OfflineActorCritic
 from learnloop.algorithms.offline.learner import Descent
 from learnloop.algorithms.offline.logged_steps import Minibatch
 from learnloop.core.arrays import F32
+from learnloop.core.checks import check_range
 from learnloop.core.stepping import Masks
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from learnloop.algorithms.bandits.config import check_range
 from learnloop.algorithms.base.dealing import deal
 from learnloop.algorithms.base.schedules import Schedule
 from learnloop.algorithms.offline.actor import OfflineActor
 from learnloop.algorithms.offline.learner import Descent, OfflineConfig
 from learnloop.algorithms.offline.logged_steps import Minibatch
 from learnloop.core.arrays import F32
+from learnloop.core.checks import check_range
 from learnloop.core.spaces import Spaces
 from learnloop.nn.distributions import Evaluation
 from learnloop.nn.network import Network

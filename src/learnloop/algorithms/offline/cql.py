@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from learnloop.algorithms.bandits.config import check_range
-from learnloop.algorithms.base.config import check_count
 from learnloop.algorithms.base.schedules import Schedule
 from learnloop.algorithms.off_policy.learner import Target
 from learnloop.algorithms.offline.learner import Descent, OfflineAlgorithm, OfflineConfig
@@ -16,6 +14,7 @@ from learnloop.algorithms.offline.logged_steps import LoggedSteps, Minibatch
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.algorithms.policies.serving import serving_network
 from learnloop.core.arrays import F32
+from learnloop.core.checks import check_range
 from learnloop.core.spaces import Spaces
 from learnloop.core.stepping import Actions, Masks
 from learnloop.nn.distributions import Categorical
@@ -46,7 +45,7 @@ class CQLConfig(OfflineConfig, frozen=True, kw_only=True, forbid_unknown_fields=
         """Refuses values without a meaning."""
         super().__post_init__()
         check_range("alpha", self.alpha, 0, 1e6)
-        check_count("target_update_interval", self.target_update_interval)
+        check_range("target_update_interval", self.target_update_interval, 1)
         check_range("tau", self.tau, 0, 1)
 
 

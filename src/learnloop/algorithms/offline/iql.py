@@ -9,11 +9,11 @@ import math
 
 import numpy as np
 
-from learnloop.algorithms.bandits.config import check_range
 from learnloop.algorithms.offline.actor import ActorCriticConfig, OfflineActorCritic
 from learnloop.algorithms.offline.learner import Descent
 from learnloop.algorithms.offline.logged_steps import Minibatch
 from learnloop.core.arrays import F32
+from learnloop.core.checks import check_range
 from learnloop.core.spaces import Spaces
 from learnloop.nn.mlp.network import Head
 from learnloop.nn.network import Network

@@ -15,7 +15,7 @@ import numpy as np
 
 from learnloop.algorithms.base.algorithm import Algorithm
 from learnloop.algorithms.base.chosen import Chosen
-from learnloop.algorithms.base.config import AlgorithmConfig, check_count
+from learnloop.algorithms.base.config import AlgorithmConfig
 from learnloop.algorithms.base.dealing import deal
 from learnloop.algorithms.base.diagnostics import MAX_ROWS, dormant_ratio
 from learnloop.algorithms.base.schedules import value_at
@@ -24,6 +24,7 @@ from learnloop.algorithms.live.episodes import LiveStep
 from learnloop.algorithms.off_policy.learner import CHANGE_INTERVAL, DORMANT_INTERVAL
 from learnloop.algorithms.offline.logged_steps import LoggedSteps, Minibatch
 from learnloop.core.arrays import F32
+from learnloop.core.checks import check_range
 from learnloop.core.datasets import Dataset
 from learnloop.core.errors import CorruptError, UsageError
 from learnloop.core.seeding import derive_seed, generator
@@ -48,7 +49,7 @@ class OfflineConfig(AlgorithmConfig, frozen=True, kw_only=True, forbid_unknown_f
     def __post_init__(self) -> None:
         """Refuses values without a meaning."""
         super().__post_init__()
-        check_count("batch_size", self.batch_size)
+        check_range("batch_size", self.batch_size, 1)
         if self.max_grad_norm is not None and not self.max_grad_norm > 0:
             raise UsageError(f"max_grad_norm is {self.max_grad_norm}; it must be above 0, or None for no clipping")
         if self.dropout:
@@ -150,7 +151,7 @@ class OfflineAlgorithm(Algorithm):
         steps = self._steps
         if steps is None:
             raise UsageError(f"{self.tag} learns from logged data, and none is loaded; call load with a data set")
-        check_count("count", count)
+        check_range("count", count, 1)
         learning_rate = value_at(self.config.learning_rate, self.progress)
         self.metrics.set("train/learning_rate", learning_rate)
         num_before = self.num_updates

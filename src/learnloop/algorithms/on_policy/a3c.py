@@ -19,13 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop.algorithms.bandits.config import check_range
-from learnloop.algorithms.base.config import check_count
 from learnloop.algorithms.base.scaling import ObservationScaler, RewardScaler
 from learnloop.algorithms.base.schedules import value_at
 from learnloop.algorithms.base.states import AlgorithmState, count_of
 from learnloop.algorithms.on_policy.a2c import A2C, A2CConfig
 from learnloop.core.arrays import F32, F64
+from learnloop.core.checks import check_range
 from learnloop.core.errors import CorruptError, DivergedError, UsageError
 from learnloop.core.seeding import derive_seed, generator
 from learnloop.core.spaces import Spaces
@@ -51,7 +50,7 @@ class A3CConfig(A2CConfig, frozen=True, kw_only=True, forbid_unknown_fields=True
         super().__post_init__()
         check_range("num_workers", self.num_workers, 1, MAX_WORKERS)
         if self.max_staleness is not None:
-            check_count("max_staleness", self.max_staleness, 0)
+            check_range("max_staleness", self.max_staleness, 0)
 
 
 class A3C(A2C):

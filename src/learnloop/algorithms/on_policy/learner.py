@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop.algorithms.bandits.config import check_range
 from learnloop.algorithms.base.algorithm import Algorithm
 from learnloop.algorithms.base.chosen import Chosen
-from learnloop.algorithms.base.config import AlgorithmConfig, check_count
+from learnloop.algorithms.base.config import AlgorithmConfig
 from learnloop.algorithms.base.dealing import deal, deal_centred
 from learnloop.algorithms.base.diagnostics import dormant_ratio
 from learnloop.algorithms.base.scaling import ObservationScaler, RewardScaler
@@ -27,6 +26,7 @@ from learnloop.algorithms.on_policy.rollout import Batch, Rollout, Segment, Step
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.algorithms.policies.serving import serving_network
 from learnloop.core.arrays import F32, Bools
+from learnloop.core.checks import check_range
 from learnloop.core.errors import CorruptError, DivergedError, UsageError
 from learnloop.core.seeding import derive_seed
 from learnloop.core.spaces import Box, Spaces
@@ -68,7 +68,7 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, kw_only=True, forbid_unknown_
     def __post_init__(self) -> None:
         """Refuses values without a meaning."""
         super().__post_init__()
-        check_count("n_steps", self.n_steps)
+        check_range("n_steps", self.n_steps, 1)
         check_range("gae_lambda", self.gae_lambda, 0, 1)
         check_range("ent_coef", self.ent_coef, 0, 1e6)
         check_range("vf_coef", self.vf_coef, 0, 1e6)

@@ -12,13 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from learnloop.algorithms.bandits.config import check_range
-from learnloop.algorithms.base.config import check_count
 from learnloop.algorithms.base.schedules import Schedule, check_schedule, value_at
 from learnloop.algorithms.on_policy.advantages import standardised
 from learnloop.algorithms.on_policy.learner import OnPolicyAlgorithm, OnPolicyConfig
 from learnloop.algorithms.on_policy.rollout import Batch
 from learnloop.core.arrays import F32
+from learnloop.core.checks import check_range
 from learnloop.core.errors import UsageError
 
 SHUFFLED_BYTES = 1 << 20
@@ -42,8 +41,8 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True, forbid_unknown_fields
     def __post_init__(self) -> None:
         """Refuses values without a meaning."""
         super().__post_init__()
-        check_count("batch_size", self.batch_size)
-        check_count("n_epochs", self.n_epochs)
+        check_range("batch_size", self.batch_size, 1)
+        check_range("n_epochs", self.n_epochs, 1)
         check_schedule("clip_range", self.clip_range, 0, 10)
         if self.clip_range_vf is not None:
             check_schedule("clip_range_vf", self.clip_range_vf, 0, math.inf)

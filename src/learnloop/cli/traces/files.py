@@ -44,7 +44,7 @@ def import_(
       learnloop traces import results/ --agent airline --source 2026-01-31
       learnloop traces import goals.jsonl --format goal --agent shell --strict
     """
-    from learnloop.core.names import check_name
+    from learnloop.core.checks import check_name
     from learnloop.loop.traces.importing import find_files, import_files
 
     check_name("an agent", agent)

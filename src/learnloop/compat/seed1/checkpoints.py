@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from learnloop.core.checks import check_name
 from learnloop.core.errors import CorruptError, NotFoundError, StoreReadOnlyError
-from learnloop.core.names import check_name
 from learnloop.system.files import PRIVATE, locked, make_folder, read_plain, remove_parts, write_whole
 from learnloop.system.state_file import SUFFIX, State, decode_pair, decode_state, encode_state
 

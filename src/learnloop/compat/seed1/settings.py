@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from learnloop.algorithms.bandits.config import check_range
 from learnloop.algorithms.building import configure, translate
 from learnloop.algorithms.on_policy.ppo import PPOConfig
+from learnloop.core.checks import check_range
 from learnloop.core.errors import UsageError
 from learnloop.training.presets import PRESETS
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from learnloop.core.arrays import F64
-from learnloop.core.errors import UsageError
+from learnloop.core.checks import check_range
 from learnloop.core.protocols import Context, Policy, Sample
 from learnloop.core.records import DecisionMode, Record
 from learnloop.decisions.learning.bandit_candidates import RememberingTrainer, shared_questions, trainer_of
@@ -51,8 +51,8 @@ def match_rate(
     Raises:
         UsageError: ``newest`` is below 1, or ``level`` not between 0 and 1.
     """
-    if newest is not None and newest < 1:
-        raise UsageError(f"newest is {newest}; give a number of decisions of at least 1, or nothing for all")
+    if newest is not None:
+        check_range("newest", newest, 1)
     number, matched = store.read(num_matched, agent_id, policy, newest)
     return MatchRate(
         num_decisions=number,

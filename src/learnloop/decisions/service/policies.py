@@ -21,8 +21,8 @@ import numpy as np
 
 from learnloop.algorithms.hashed.config import HashedConfig
 from learnloop.algorithms.hashed.policy import untrained
+from learnloop.core.checks import check_name
 from learnloop.core.errors import CorruptError, LearnloopError, UsageError
-from learnloop.core.names import check_name
 from learnloop.core.records import Decision, Event, Reward
 from learnloop.core.seeding import generator
 from learnloop.decisions.learning.default_rewards import DefaultRewards

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from learnloop.algorithms.bandits.config import NEEDS_WIDTHS, ExplorationConfig, OnlineConfig, check_range
+from learnloop.algorithms.bandits.config import NEEDS_WIDTHS, ExplorationConfig, OnlineConfig
 from learnloop.algorithms.hashed.config import HashedConfig
 from learnloop.algorithms.hashed.features import MAX_VECTOR
+from learnloop.core.checks import check_range
 from learnloop.core.errors import UsageError
 from learnloop.core.records import MAX_REWARD, DecisionMode
 

@@ -8,10 +8,10 @@ from typing import get_args
 import msgspec
 
 from learnloop.algorithms.bandits.config import ExplorationAlgorithm
+from learnloop.core.checks import check_name
 from learnloop.core.clock import now
 from learnloop.core.errors import ConflictError, CorruptError, UsageError
 from learnloop.core.ids import new_id
-from learnloop.core.names import check_name
 from learnloop.core.records import Agent, PolicySettings
 from learnloop.decisions.service.settings import ONLINE, DecisionSettings, VersionedSettings, stored_settings
 from learnloop.store import Connection, Store, insert_records

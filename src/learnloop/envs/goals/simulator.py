@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from learnloop.core.arrays import F32, Bools
+from learnloop.core.checks import check_number
 from learnloop.core.errors import UsageError, one_of
 from learnloop.core.seeding import generator
-from learnloop.envs.checking import check_number
 from learnloop.envs.goals.records import Goal, Outcome
 
 _LABEL = "the goal simulator"
@@ -186,10 +186,10 @@ class GoalSimulator:
                 "at least 1 of each is needed"
             )
         for fact, share in self._first_facts.items():
-            check_number(_LABEL, f"the probability of {fact!r}", share, 0.0, 1.0)
+            check_number(f"the probability of {fact!r} of {_LABEL}", share, 0.0, 1.0)
         for action in self._actions:
-            check_number(_LABEL, f"the seconds of {action.name!r}", action.seconds, 0.0)
-            check_number(_LABEL, f"the failure_rate of {action.name!r}", action.failure_rate, 0.0, 1.0)
+            check_number(f"the seconds of {action.name!r} of {_LABEL}", action.seconds, 0.0)
+            check_number(f"the failure_rate of {action.name!r} of {_LABEL}", action.failure_rate, 0.0, 1.0)
             if unknown := sorted((action.needs | action.crashes_with | action.crashes_without | action.takes) - given):
                 raise UsageError(
                     f"the action {action.name!r} of {_LABEL} names {one_of(unknown)}, which no action gives and no "

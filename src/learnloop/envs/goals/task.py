@@ -17,11 +17,12 @@ import msgspec
 import numpy as np
 
 from learnloop.core.arrays import F32
+from learnloop.core.checks import check_choice, check_number, check_whole
 from learnloop.core.errors import UsageError, one_of
-from learnloop.envs.checking import check_choice, check_number, check_whole, refuse_step
 from learnloop.envs.goals.commands import GoalCommands
 from learnloop.envs.goals.records import CRASHED, DONE, FAILED, NOTHING, Goal, GoalExecutor, Outcome
 from learnloop.envs.goals.simulator import GoalSimulator
+from learnloop.envs.spaces import refuse_step
 
 _LABEL = "goal-task"
 
@@ -46,9 +47,9 @@ class GoalRewards(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def __post_init__(self) -> None:
         """Refuses values without a meaning."""
         for name in ("step", "failure", "crash"):
-            check_number(_LABEL, f"the reward {name!r}", getattr(self, name), high=0.0)
+            check_number(f"the reward {name!r} of {_LABEL}", getattr(self, name), high=0.0)
         for name in ("success", "speed_bonus", "fast_seconds"):
-            check_number(_LABEL, f"the reward {name!r}", getattr(self, name), low=0.0)
+            check_number(f"the reward {name!r} of {_LABEL}", getattr(self, name), low=0.0)
 
     def of(self, outcome: Outcome) -> float:
         """Returns what a step with this outcome earns."""
@@ -106,10 +107,10 @@ class GoalTask(gymnasium.Env[Shown, int]):
             UsageError: a value has no meaning, or the executor does not fit.
             SandboxError: the default executor cannot protect this machine, so nothing is executed.
         """
-        check_whole(_LABEL, "max_steps", max_steps)
-        check_choice(_LABEL, "goal_view", goal_view, ("number", "text"))
-        check_choice(_LABEL, "crash_terminates", crash_terminates, (True, False))
-        check_choice(_LABEL, "masked", masked, (True, False))
+        check_whole(f"max_steps of {_LABEL}", max_steps)
+        check_choice(f"goal_view of {_LABEL}", goal_view, ("number", "text"))
+        check_choice(f"crash_terminates of {_LABEL}", crash_terminates, (True, False))
+        check_choice(f"masked of {_LABEL}", masked, (True, False))
         self.executor = _executor(make_executor)
         self.goals = tuple(self.executor.goals if goals is None else goals)
         self.rewards = _rewards(rewards)
@@ -214,7 +215,7 @@ class GoalTask(gymnasium.Env[Shown, int]):
 
 def _executor(make_executor: Callable[[], object] | str) -> GoalExecutor:
     if not callable(make_executor):
-        check_choice(_LABEL, "make_executor", make_executor, ("commands", "simulated"))
+        check_choice(f"make_executor of {_LABEL}", make_executor, ("commands", "simulated"))
         make_executor = GoalSimulator if make_executor == "simulated" else GoalCommands
     made = make_executor()
     if not isinstance(made, GoalExecutor):

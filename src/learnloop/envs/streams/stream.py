@@ -9,6 +9,7 @@ import gymnasium
 from gymnasium.vector import VectorEnv
 
 from learnloop.core.arrays import F32
+from learnloop.core.checks import check_choice, check_range
 from learnloop.core.errors import UsageError, one_of
 from learnloop.core.spaces import Spaces
 from learnloop.core.stepping import LaneStep
@@ -128,10 +129,9 @@ def make_stream(
             contradict each other.
         NotFoundError: there is no environment of this name; the nearest are said.
     """
-    if vectorization not in ("auto", "sync", "subprocess", "vector"):
-        raise UsageError(f"vectorization is {vectorization!r}; allowed are 'auto', 'sync', 'subprocess' and 'vector'")
-    if num_lanes is not None and num_lanes < 1:
-        raise UsageError(f"num_lanes is {num_lanes}; at least 1 is needed")
+    check_choice("vectorization", vectorization, ("auto", "sync", "subprocess", "vector"))
+    if num_lanes is not None:
+        check_range("num_lanes", num_lanes, 1)
     register_envs()
     if isinstance(env, gymnasium.Env | VectorEnv):
         return _stream_of_instance(env, num_lanes, vectorization, env_kwargs, check)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from learnloop.algorithms import build_config
+from learnloop.core.checks import check_name, check_whole
 from learnloop.core.errors import ConflictError, LearnloopError, NotFoundError, UsageError, one_of
-from learnloop.core.names import check_name
 from learnloop.core.records import Decision, Episode, Json, LearningUpdate
 from learnloop.core.rewards import RewardTarget
 from learnloop.decisions import Choice, DecisionRequest, DecisionSettings, Policies, Slot
@@ -90,10 +90,9 @@ class Loop(Capture):
         queue_size: int = 65_536,
     ) -> None:
         self.agent_id = check_name("an agent", agent)
-        if seed is not None and type(seed) is not int:
-            raise UsageError(f"seed is {seed!r}; give a whole number, or None")
-        if type(queue_size) is not int or queue_size < 1:
-            raise UsageError(f"queue_size is {queue_size!r}; give a whole number of at least 1")
+        if seed is not None:
+            check_whole("seed", seed, None)
+        check_whole("queue_size", queue_size)
         self.workspace = Workspace(find_settings(home, database), create=True, queue_size=queue_size)
         super().__init__(Recorder(self.workspace.store.offer, self.agent_id))
         self._policies = Policies(self.workspace.store, self.workspace.registry, seed=seed)

@@ -10,6 +10,7 @@ import numpy as np
 
 from learnloop.algorithms import load_policy
 from learnloop.core.arrays import F64
+from learnloop.core.checks import check_range
 from learnloop.core.clock import now
 from learnloop.core.errors import LearnloopError, NotFoundError, RewardError, UsageError, one_of
 from learnloop.core.protocols import Policy, Sample
@@ -91,10 +92,9 @@ class CounterfactualOptions(Record, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuses values without a meaning."""
-        if self.newest < 1:
-            raise UsageError(f"newest is {self.newest}; give a number of decisions of at least 1")
-        if self.held_out_share is not None and not 0 < self.held_out_share < 1:
-            raise UsageError(f"held_out_share is {self.held_out_share}; it must lie between 0 and 1, such as 0.4")
+        check_range("newest", self.newest, 1)
+        if self.held_out_share is not None:
+            check_range("held_out_share", self.held_out_share, above=0, below=1)
         self.estimating()
 
     def estimating(self) -> EstimateOptions:

@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from learnloop.core.checks import check_choice, check_number
 from learnloop.core.errors import UsageError
 from learnloop.core.records import Reward
 from learnloop.core.rewards import RewardTarget
@@ -45,10 +46,10 @@ class Feedback(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """Refuses values without a meaning."""
         if self.thumbs is None and self.edit is None and self.rating is None:
             raise UsageError("the feedback holds neither thumbs, edit nor rating; give at least one of them")
-        if self.thumbs is not None and self.thumbs not in _THUMBS:
-            raise UsageError(f"thumbs is {self.thumbs!r}; allowed are 'up' and 'down'")
-        if self.rating is not None and (isinstance(self.rating, bool) or not 0 <= self.rating <= 1):
-            raise UsageError(f"rating is {self.rating!r}; allowed is from 0 to 1")
+        if self.thumbs is not None:
+            check_choice("thumbs", self.thumbs, _THUMBS)
+        if self.rating is not None:
+            check_number("rating", self.rating, 0, 1)
         if self.edit is not None:
             longest = max(len(self.edit.original), len(self.edit.final))
             if longest > MAX_EDIT_CHARACTERS:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from learnloop.core.checks import check_name
 from learnloop.core.clock import now
 from learnloop.core.errors import FormatError, LearnloopError
-from learnloop.core.names import check_name
 from learnloop.core.records import Decision, DecisionActivation, Record, Reward
 from learnloop.decisions.importing import (
     Activated,

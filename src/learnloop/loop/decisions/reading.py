@@ -7,6 +7,7 @@ from datetime import datetime
 
 import msgspec
 
+from learnloop.core.checks import check_range
 from learnloop.core.clock import now
 from learnloop.core.errors import UsageError
 from learnloop.core.records import Decision, DecisionActivation, LearningUpdate, Reward
@@ -62,7 +63,7 @@ def list_decisions(
     Raises:
         UsageError: the limit is out of range, or the cursor is none.
     """
-    _check_limit(limit)
+    check_range("limit", limit, 1, MAX_PAGE)
     asked = DecisionQuery(agent_id=agent, policy=policy, episode_id=episode)
     before = None if after is None else _read_cursor(after)
     found = workspace.store.read(newest_decisions, asked, before, limit + 1)
@@ -102,16 +103,11 @@ def list_updates(
     Raises:
         UsageError: the limit is out of range.
     """
-    _check_limit(limit)
+    check_range("limit", limit, 1, MAX_PAGE)
     mine = {"agent_id": agent_id, "policy": policy}
     found = workspace.store.select(LearningUpdate, where=mine, after=after, limit=limit + 1, descending=True)
     cursor = found[limit - 1].learning_update_id if len(found) > limit else None
     return UpdatePage(rows=found[:limit], next_cursor=cursor)
-
-
-def _check_limit(limit: int) -> None:
-    if not 0 < limit <= MAX_PAGE:
-        raise UsageError(f"limit is {limit}; allowed are 1 to {MAX_PAGE:,}")
 
 
 def _read_cursor(cursor: str) -> int:

@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from learnloop.core.attempts import Attempt
+from learnloop.core.checks import check_range
 from learnloop.core.errors import FormatError, MissingExtraError, NotFoundError, UsageError
 from learnloop.core.extensions import POINTS
 from learnloop.core.records import TOTAL, Episode, EpisodeStatus, Reward
@@ -250,8 +251,7 @@ def calibrate(workspace: Workspace, component: str, *, min_kappa: float = 0.6, s
         UsageError: ``min_kappa`` has no meaning.
         NotFoundError: no episode has a score of that name, or none has a label.
     """
-    if not -1.0 <= min_kappa <= 1.0:  # NaN is not either
-        raise UsageError(f"min_kappa is {min_kappa}; allowed are -1 to 1")
+    check_range("min_kappa", min_kappa, -1, 1)
     scores = {each.episode_id: each.value for each in _rewards(workspace, component)}
     labels = labels_of(workspace)
     if not scores:
@@ -280,8 +280,7 @@ def regrade(
     Raises:
         UsageError: ``share`` has no meaning.
     """
-    if not 0.0 < share <= 1.0:
-        raise UsageError(f"the share to work out again is {share}; allowed is more than 0 and up to 1")
+    check_range("the share to work out again", share, above=0, high=1)
     drawn: dict[str, _Of] = {}
     for each in _rewards(workspace, TOTAL):
         if random.Random(f"{seed} {each.episode_id}").random() < share:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
+from learnloop.core.checks import check_range
 from learnloop.core.clock import from_micros, now, to_micros
 from learnloop.core.errors import NotFoundError, UsageError, one_of
 from learnloop.core.records import Decision, Episode, EpisodeStatus, Json, Reward, Span
@@ -101,8 +102,7 @@ def list_episodes(
     Raises:
         UsageError: the limit is out of range, or the cursor is none.
     """
-    if not 0 < limit <= MAX_PAGE:
-        raise UsageError(f"limit is {limit}; allowed are 1 to {MAX_PAGE:,}")
+    check_range("limit", limit, 1, MAX_PAGE)
     terms = None if narrowed.search is None else parse_query(narrowed.search)
     if terms == []:  # no word was asked for, so none is found
         return EpisodePage(rows=[], next_cursor=None)

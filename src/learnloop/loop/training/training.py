@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 import msgspec
 
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
+from learnloop.core.checks import check_name
 from learnloop.core.datasets import Dataset
 from learnloop.core.errors import UsageError
-from learnloop.core.names import check_name
 from learnloop.core.records import PolicyVersion
 from learnloop.envs import resolve_env
 from learnloop.envs.text_view import TEXT_ENCODER

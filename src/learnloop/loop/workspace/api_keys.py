@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from learnloop.core.checks import check_name
 from learnloop.core.clock import now
 from learnloop.core.errors import NotFoundError, UsageError, one_of
 from learnloop.core.ids import new_id
-from learnloop.core.names import check_name
 from learnloop.core.records import ApiKey, ApiScope
 from learnloop.loop.workspace.workspace import Workspace
 from learnloop.store.queries.records import change_records

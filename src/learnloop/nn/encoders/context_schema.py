@@ -18,7 +18,7 @@ MAX_FEATURES = 64
 """How many features a context may have."""
 
 
-def check_number(name: str, value: object) -> float:
+def read_number(name: str, value: object) -> float:
     """Returns ``value`` as a float; a boolean counts as 0 or 1.
 
     Raises:
@@ -37,7 +37,7 @@ def check_number(name: str, value: object) -> float:
     return number
 
 
-def check_category(name: str, value: object) -> str:
+def read_category(name: str, value: object) -> str:
     """Returns the key of a category: text as it is, ``true`` and ``false``, a number in its shortest form.
 
     Raises:
@@ -48,14 +48,14 @@ def check_category(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, numbers.Real):
-        number = check_number(name, value)
+        number = read_number(name, value)
         return str(int(number)) if number.is_integer() else repr(number)
     raise ContextError(
         f"context feature {name!r} is declared a category and is {value!r}; give text, a boolean or a number"
     )
 
 
-def check_text(name: str, value: object) -> str:
+def read_text(name: str, value: object) -> str:
     """Returns ``value``.
 
     Raises:
@@ -67,9 +67,9 @@ def check_text(name: str, value: object) -> str:
 
 
 CHECKS: Mapping[FeatureKind, Callable[[str, object], float | str]] = {
-    "number": check_number,
-    "category": check_category,
-    "text": check_text,
+    "number": read_number,
+    "category": read_category,
+    "text": read_text,
 }
 
 

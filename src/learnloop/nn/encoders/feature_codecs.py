@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop.nn.encoders.context_schema import check_category, check_number, check_text
+from learnloop.nn.encoders.context_schema import read_category, read_number, read_text
 
 if TYPE_CHECKING:
     from learnloop.core.protocols import Floats
@@ -63,7 +63,7 @@ class NumberCodec(msgspec.Struct, frozen=True, kw_only=True, tag="number", tag_f
     @classmethod
     def fit(cls, name: str, values: Sequence[Any], first: int, room: int) -> NumberCodec:
         """Returns the codec for ``values``, with at most ``room`` columns from column ``first`` on."""
-        numbers = np.array([check_number(name, value) for value in values])
+        numbers = np.array([read_number(name, value) for value in values])
         # Divided first: the squares, cubes and differences of very large numbers must not overflow.
         peak = float(np.abs(numbers).max()) or 1.0
         logarithmic = bool(numbers.min() >= 0 and _skewness(numbers / peak) > SKEWED)
@@ -93,7 +93,7 @@ class NumberCodec(msgspec.Struct, frozen=True, kw_only=True, tag="number", tag_f
 
     def put(self, value: Any, x: Floats) -> Codes:
         """Writes ``value`` into ``x``; returns its knots. Raises ContextError if it is not a finite number."""
-        number = value if type(value) is float and math.isfinite(value) else check_number(self.name, value)
+        number = value if type(value) is float and math.isfinite(value) else read_number(self.name, value)
         if self.logarithmic:
             number = math.log1p(number) if number >= 0 else -math.log1p(-number)
         first, knots = self.first, self.knots
@@ -124,7 +124,7 @@ class CategoryCodec(msgspec.Struct, frozen=True, kw_only=True, tag="category", t
     @classmethod
     def fit(cls, name: str, values: Sequence[Any], first: int, room: int) -> CategoryCodec:
         """Returns the codec for ``values``, with at most ``room`` columns from column ``first`` on."""
-        counts = Counter(check_category(name, value) for value in values)
+        counts = Counter(read_category(name, value) for value in values)
         if any(isinstance(value, bool) for value in values):
             counts.update({"false": 0, "true": 0})  # both are known, also when one was not seen yet
         known = [key for key, _ in counts.most_common(max(1, min(MAX_CATEGORIES, room - NUM_OVERFLOW)))]
@@ -144,7 +144,7 @@ class CategoryCodec(msgspec.Struct, frozen=True, kw_only=True, tag="category", t
 
     def put(self, value: Any, x: Floats) -> Codes:
         """Writes ``value`` into ``x``; returns its code. Raises ContextError if it cannot be a category."""
-        key = value if type(value) is str else check_category(self.name, value)
+        key = value if type(value) is str else read_category(self.name, value)
         code = self.codes.get(key)
         if code is None:
             code = len(self.codes)
@@ -169,7 +169,7 @@ class TextCodec(msgspec.Struct, frozen=True, kw_only=True, tag="text", tag_field
     def fit(cls, name: str, values: Sequence[Any], first: int, room: int) -> TextCodec:
         """Returns the codec, with at most ``room`` columns from column ``first`` on."""
         for value in values:
-            check_text(name, value)
+            read_text(name, value)
         return cls(name=name, num_buckets=min(NUM_TEXT_BUCKETS, room), first=first)
 
     @property
@@ -184,7 +184,7 @@ class TextCodec(msgspec.Struct, frozen=True, kw_only=True, tag="text", tag_field
 
     def put(self, value: Any, x: Floats) -> Codes:
         """Writes ``value`` into ``x``; returns no codes. Raises ContextError if it is not text."""
-        text = value if type(value) is str else check_text(self.name, value)
+        text = value if type(value) is str else read_text(self.name, value)
         write_hashed(_WORD.findall(text.lower()), x, self.first, self.num_buckets)
         return ()
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from learnloop.core.checks import check_range
 from learnloop.core.errors import UsageError
 
 MAX_SIZE = 1_000_000
@@ -28,7 +29,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Refuses values without a meaning, and those that contradict each other."""
         if not self.name or "." in self.name or self.name == "trunk":
             raise UsageError(f"a head has the name {self.name!r}; it must not be empty, hold a dot or be 'trunk'")
-        check_size(f"the head {self.name!r}", self.size)
+        check_range(f"the size of the head {self.name!r}", self.size, 1, MAX_SIZE)
         if not 0 <= self.gain < float("inf"):
             raise UsageError(f"the head {self.name!r} has gain {self.gain}; a finite number from 0 is needed")
         if not abs(self.initial) < float("inf"):
@@ -59,16 +60,15 @@ class MLPConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def __post_init__(self) -> None:
         """Refuses values without a meaning, and those that contradict each other."""
-        check_size("input_size", self.input_size)
+        check_range("input_size", self.input_size, 1, MAX_SIZE)
         for width in self.hidden:
-            check_size("a hidden layer", width)
+            check_range("the size of a hidden layer", width, 1, MAX_SIZE)
         names = [head.name for head in self.heads]
         if len(set(names)) != len(names):
             raise UsageError(f"the heads are named {', '.join(names)}; each name must be another")
         if all(head.constant for head in self.heads):
             raise UsageError("a network needs at least one head that is not constant")
-        if not 0 <= self.dropout < 1:
-            raise UsageError(f"dropout is {self.dropout}; allowed is from 0 to below 1")
+        check_range("dropout", self.dropout, 0, below=1)
         if not self.hidden and (self.dropout or self.layer_norm):
             raise UsageError("dropout and layer_norm act on hidden layers, and there are none; set hidden")
 
@@ -76,13 +76,3 @@ class MLPConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def output_size(self) -> int:
         """How many outputs all heads have together."""
         return sum(head.size for head in self.heads)
-
-
-def check_size(what: str, size: int) -> None:
-    """Returns if ``size`` may be that of a layer.
-
-    Raises:
-        UsageError: it may not.
-    """
-    if not 1 <= size <= MAX_SIZE:
-        raise UsageError(f"{what} has the size {size}; allowed is from 1 to {MAX_SIZE}")

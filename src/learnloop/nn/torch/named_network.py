@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from learnloop.core.checks import check_range
 from learnloop.core.errors import ExtensionError, UsageError, one_of
 from learnloop.core.protocols import TENSOR_TYPES
-from learnloop.nn.mlp.config import Head, check_size
+from learnloop.nn.mlp.config import MAX_SIZE, Head
 from learnloop.nn.torch.network import TorchNetwork, check_module, trial_inputs
 
 Builder = Callable[[int, int], Any]
@@ -42,7 +43,7 @@ class NamedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def __post_init__(self) -> None:
         """Refuses sizes that no layer has, heads that are not there, and none that depends on the input."""
-        check_size("input_size", self.input_size)
+        check_range("input_size", self.input_size, 1, MAX_SIZE)
         in_order = tuple(head.name for head in self.outputs)
         if self.given != in_order or all(head.constant for head in self.outputs):
             raise UsageError(

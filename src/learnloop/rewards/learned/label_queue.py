@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from learnloop.core.checks import check_number, check_range
 from learnloop.core.clock import now
 from learnloop.core.errors import ConflictError, NotFoundError, TransitionError, UsageError
 from learnloop.core.ids import new_id
@@ -85,8 +86,7 @@ class LabelQueue:
         Raises:
             UsageError: the limit is out of range, or the cursor is none.
         """
-        if not 1 <= limit <= MAX_PAGE:
-            raise UsageError(f"limit is {limit}; allowed are 1 to {MAX_PAGE:,}")
+        check_range("limit", limit, 1, MAX_PAGE)
         place = None if after is None else _read_cursor(after)
         found = self._store.read(open_requests, place, limit + 1)
         shown = found[:limit]
@@ -109,7 +109,7 @@ class LabelQueue:
             ConflictError: it was answered or skipped already; nothing was written.
             UsageError: the value is not from 0 to 1, or nobody is named.
         """
-        number, person = _checked_value(value, "the answer"), _checked_author(author)
+        number, person = check_number("the answer", value, 0, 1), _checked_author(author)
 
         def write(connection: Connection) -> Reward:
             request = _open_request(connection, label_request_id, LabelStatus.ANSWERED)
@@ -199,17 +199,10 @@ def _opened(ask: LabelAsk) -> LabelRequest:
 
 
 def _checked(ask: LabelAsk) -> LabelAsk:
-    if not math.isfinite(ask.priority):
-        raise UsageError(f"the priority of {ask.episode_id} is {ask.priority}; a finite number is needed")
+    check_number(f"the priority of {ask.episode_id}", ask.priority)
     if ask.suggested_value is not None:
-        _checked_value(ask.suggested_value, f"the suggestion for {ask.episode_id}")
+        check_number(f"the suggestion for {ask.episode_id}", ask.suggested_value, 0, 1)
     return ask
-
-
-def _checked_value(value: float, what: str) -> float:
-    if not 0.0 <= value <= 1.0:  # NaN is not either
-        raise UsageError(f"{what} is {value!r}; a number from 0 (bad) to 1 (good) is needed")
-    return float(value)
 
 
 def _checked_author(author: str) -> str:

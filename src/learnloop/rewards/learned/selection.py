@@ -15,6 +15,7 @@ import numpy as np
 
 from learnloop.core.arrays import F64
 from learnloop.core.attempts import Attempt
+from learnloop.core.checks import check_range
 from learnloop.core.errors import UsageError
 from learnloop.core.protocols import Embedder
 from learnloop.core.records import LabelRequest
@@ -33,8 +34,7 @@ class SelectionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     def __post_init__(self) -> None:
         """Refuses a share that is none."""
-        if not 0.0 <= self.random_share <= 1.0:
-            raise UsageError(f"random_share is {self.random_share}; allowed are 0 to 1")
+        check_range("random_share", self.random_share, 0, 1)
 
 
 class Selected(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,8 +73,7 @@ def select_for_labels(
         config: None: as ``SelectionConfig`` says.
     """
     chosen_config = config or SelectionConfig()
-    if number < 1:
-        raise UsageError(f"number is {number}; at least one attempt is chosen")
+    check_range("number", number, 1)
     features = features_of(candidates, embedder)
     usable = np.flatnonzero(features.is_readable)
     number = min(number, len(usable))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from learnloop.core.attempts import Attempt, Score, Scorer
+from learnloop.core.checks import check_number
 from learnloop.core.clock import now
 from learnloop.core.errors import UsageError
 from learnloop.core.extensions import POINTS
@@ -13,7 +14,7 @@ from learnloop.core.ids import new_id
 from learnloop.core.records import TOTAL, Record, Reward
 from learnloop.core.rewards import COMPUTED
 from learnloop.rewards.functions.built_in import BUILT_IN
-from learnloop.rewards.scoring.function import Function, RewardFunction, as_reward_function, check_timeout
+from learnloop.rewards.scoring.function import Function, RewardFunction, as_reward_function
 
 DEFAULT_WEIGHTS: Mapping[str, float] = {
     "correctness": 1.0,
@@ -101,9 +102,13 @@ class RewardEngine:
             raise UsageError("weights is empty; give at least one reward function with its weight")
         if TOTAL in weights:
             raise UsageError(f"a reward function is called {TOTAL!r}, which is the total's name; choose another one")
-        self.weights = {name: _checked_weight(name, weight) for name, weight in weights.items()}
+        self.weights = {
+            name: check_number(f"the weight of {name}", weight, above=0) for name, weight in weights.items()
+        }
         self.functions = {name: given[name] if name in given else _find(name, given) for name in self.weights}
-        self._timeout_seconds = None if timeout_seconds is None else check_timeout(timeout_seconds)
+        self._timeout_seconds = (
+            None if timeout_seconds is None else check_number("timeout_seconds", timeout_seconds, above=0)
+        )
         outcomes = [name for name, each in self.functions.items() if each.is_outcome]
         self._outcomes = frozenset(outcomes)
         self._order = [*outcomes, *(name for name in self.weights if name not in self._outcomes)]
@@ -167,13 +172,6 @@ def _find(name: str, given: Mapping[str, RewardFunction]) -> RewardFunction:
     if name in BUILT_IN:
         return BUILT_IN[name]
     return as_reward_function(name, POINTS["reward"].get(name, [*BUILT_IN, *given]))
-
-
-def _checked_weight(name: str, weight: object) -> float:
-    is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
-    if not is_number or not math.isfinite(weight) or weight <= 0:  # type: ignore[arg-type, operator]
-        raise UsageError(f"the weight of {name} is {weight!r}; a finite number above 0 is needed")
-    return float(weight)  # type: ignore[arg-type]
 
 
 def _reasons(scores: Mapping[str, Score], names: list[str]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import numbers
 import threading
 from collections.abc import Callable, Sequence
@@ -12,8 +11,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from learnloop.core.attempts import Attempt, Score, Scorer, TaskType
+from learnloop.core.checks import check_name, check_number
 from learnloop.core.errors import MissingExtraError, UsageError, one_of
-from learnloop.core.names import check_name
 from learnloop.rewards.scoring.deadlines import Call
 
 Function = Callable[[Attempt], "float | bool | Score | None"]
@@ -64,7 +63,7 @@ class RewardFunction:
         self.task_types = frozenset(map(TaskType, task_types))
         self.is_outcome = is_outcome
         self.needs_success = needs_success
-        self.timeout_seconds = check_timeout(timeout_seconds)
+        self.timeout_seconds = check_number("timeout_seconds", timeout_seconds, above=0)
         self._function = function
         self._is_own = str(getattr(function, "__module__", "")).partition(".")[0] == "learnloop"
         self._num_hangs = 0
@@ -190,17 +189,6 @@ def as_reward_function(name: str, value: object) -> RewardFunction:
     if not callable(value) or isinstance(value, type):
         raise UsageError(f"the reward {name!r} is {value!r}; a function of an Attempt is needed")
     return RewardFunction(value, name)
-
-
-def check_timeout(seconds: object) -> float:
-    """Returns a deadline.
-
-    Raises:
-        UsageError: it is not a finite number above 0.
-    """
-    if not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds <= 0:
-        raise UsageError(f"timeout_seconds is {seconds!r}; a number of seconds above 0 is needed")
-    return float(seconds)
 
 
 def without_output(name: str, attempt: Attempt) -> Score:

@@ -15,9 +15,10 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 
 from learnloop.core.attempts import Attempt
+from learnloop.core.checks import check_range
 from learnloop.core.errors import RewardError, UsageError, one_of
 from learnloop.core.records import Json, Record
-from learnloop.rewards.scoring.numbers import check_number
+from learnloop.core.rewards import check_learnable
 from learnloop.rewards.sharing.shapley import (
     MAX_EXACT_PLAYERS,
     CoalitionValue,
@@ -114,7 +115,7 @@ class _Method(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def assign(self, attempt: Attempt, reward: float, value: CoalitionValue | None = None) -> Credit:
         """Does as ``CreditMethod`` says."""
-        given = check_number("the reward that is to be shared out", reward)
+        given = check_learnable("the reward that is to be shared out", reward)
         shares, details = self._share_out(attempt, given, value)
         named = {share.agent_id for share in shares}
         shares += [CreditShare(agent_id=each, value=0.0) for each in participants(attempt) if each not in named]
@@ -199,8 +200,7 @@ class DiscountedCredit(_Method, frozen=True, kw_only=True, tag="discounted"):
 
     def __post_init__(self) -> None:
         """Refuses a discount without a meaning."""
-        if not 0 <= self.gamma <= 1:
-            raise UsageError(f"gamma is {self.gamma}; allowed are 0 to 1")
+        check_range("gamma", self.gamma, 0, 1)
 
     def _share_out(
         self, attempt: Attempt, reward: float, value: CoalitionValue | None
@@ -246,14 +246,12 @@ class ShapleyCredit(_Method, frozen=True, kw_only=True, tag="shapley"):
 
     def __post_init__(self) -> None:
         """Refuses what has no meaning."""
-        if not 0 <= self.max_exact <= MAX_EXACT_PLAYERS:
-            raise UsageError(f"max_exact is {self.max_exact}; allowed are 0 to {MAX_EXACT_PLAYERS}")
+        check_range("max_exact", self.max_exact, 0, MAX_EXACT_PLAYERS)
         if self.num_permutations < 4 or self.num_permutations % 2:
             raise UsageError(f"num_permutations is {self.num_permutations}; give an even number of at least 4")
         if not -math.inf < self.value_range[0] <= self.value_range[1] < math.inf:
             raise UsageError(f"value_range is {self.value_range}; give the lowest and the highest worth")
-        if not 0 < self.delta < 1:
-            raise UsageError(f"delta is {self.delta}; allowed is what lies between 0 and 1")
+        check_range("delta", self.delta, above=0, below=1)
 
     def _share_out(
         self, attempt: Attempt, reward: float, value: CoalitionValue | None

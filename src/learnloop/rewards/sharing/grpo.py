@@ -9,7 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from learnloop.core.errors import RewardError, UsageError, one_of
+from learnloop.core.checks import check_choice
+from learnloop.core.errors import RewardError, UsageError
 from learnloop.core.records import MAX_REWARD, Record
 from learnloop.rewards.scoring.engine import Scored
 
@@ -79,8 +80,7 @@ def normalize_group(rewards: Sequence[float | None], scale: Scale = "std") -> Gr
         UsageError: there are fewer than 2 attempts: nothing to compare with; or ``scale`` is unknown.
         RewardError: a reward is not a finite number.
     """
-    if scale not in ("std", "none"):
-        raise UsageError(f"scale is {scale!r}; allowed are {one_of(('std', 'none'))}")
+    check_choice("scale", scale, ("std", "none"))
     if len(rewards) < 2:
         raise UsageError(f"a group of {len(rewards)} has nothing to compare with; give at least 2 attempts at a task")
     known = [_checked(value) for value in rewards if value is not None]

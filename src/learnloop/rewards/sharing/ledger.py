@@ -16,11 +16,12 @@ from typing import Literal
 import msgspec
 
 from learnloop.core.attempts import Attempt
+from learnloop.core.checks import check_range
 from learnloop.core.clock import now
 from learnloop.core.errors import RewardError, UsageError, one_of
 from learnloop.core.ids import new_id
 from learnloop.core.records import Agent, Json, Record, RewardShare, Task
-from learnloop.rewards.scoring.numbers import check_number
+from learnloop.core.rewards import check_learnable
 from learnloop.rewards.sharing.credit import UNASSIGNED, Credit, adds_up, participants
 from learnloop.store import Connection, Store, insert_events, insert_records
 from learnloop.store.queries.shares import ShareLine, counting_shares, credit_totals, lines_by_completion
@@ -82,12 +83,12 @@ def shares_of(
         RewardError: a number is not finite, or the shares do not add up to the reward.
         UsageError: a share is not of this run (its agent, step or span), is there twice, or the run has no id.
     """
-    raw = check_number("the raw reward", raw_reward)
-    shaped = check_number("the shaped reward", credit.reward)
+    raw = check_learnable("the raw reward", raw_reward)
+    shaped = check_learnable("the shaped reward", credit.reward)
     if attempt.episode_id is None and attempt.task_id is None:
         raise UsageError("the attempt has neither an episode_id nor a task_id, so nobody could find its reward again")
     _check_lines(attempt, credit)
-    values = [check_number(f"the share of {share.agent_id!r}", share.value) for share in credit.shares]
+    values = [check_learnable(f"the share of {share.agent_id!r}", share.value) for share in credit.shares]
     if not adds_up(values, shaped):
         raise RewardError(
             f"the shares add up to {math.fsum(values)!r} and the reward is {shaped!r}; book what is nobody's as a "
@@ -202,8 +203,7 @@ class RewardLedger:
         Raises:
             UsageError: the limit is out of range.
         """
-        if not 0 < limit <= _MAX_PAGE:
-            raise UsageError(f"limit is {limit}; allowed are 1 to {_MAX_PAGE:,}")
+        check_range("limit", limit, 1, _MAX_PAGE)
         columns = {
             "completion_id": completion, "episode_id": episode, "task_id": task, "agent_id": agent, "span_id": span,
             "step": step,
@@ -240,8 +240,7 @@ class RewardLedger:
         Raises:
             UsageError: the limit is out of range.
         """
-        if not 0 < limit <= _MAX_PAGE:
-            raise UsageError(f"limit is {limit}; allowed are 1 to {_MAX_PAGE:,}")
+        check_range("limit", limit, 1, _MAX_PAGE)
         where = {"agent_id": agent, "task_id": task, "episode_id": episode}
         rows = self._store.read(credit_totals, where, after, limit)
         return [AgentTotal(agent_id=row[0], credit=row[1], num_shares=row[2], num_completions=row[3]) for row in rows]

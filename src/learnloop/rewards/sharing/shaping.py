@@ -20,10 +20,11 @@ from numpy.typing import ArrayLike
 
 from learnloop.core.arrays import F64
 from learnloop.core.attempts import Attempt
+from learnloop.core.checks import check_number
 from learnloop.core.errors import LearnloopError, NotFoundError, RewardError, UsageError, one_of
 from learnloop.core.importing import import_named
 from learnloop.core.records import MAX_REWARD, Json, Record
-from learnloop.rewards.scoring.numbers import is_finite_number
+from learnloop.core.rewards import is_learnable
 
 Potential = Callable[[Attempt], float]
 """How good it is to stand where an attempt stands. It is given the attempt with the steps done so far and what is known
@@ -85,7 +86,7 @@ def shaped_return(returns: ArrayLike, potentials: ArrayLike, gamma: float, termi
 
 def _with_ends(potentials: ArrayLike, gamma: float, terminated: ArrayLike) -> F64:
     """Returns the potentials with 0 for each state in which an episode ended."""
-    _check_gamma(gamma)
+    check_number("gamma", gamma, 0, 1)
     states = _finite("a potential", potentials).copy()
     if states.ndim == 0 or states.shape[-1] == 0:
         raise UsageError(f"the potentials have the shape {states.shape}; give one for each state, at least the first")
@@ -94,11 +95,6 @@ def _with_ends(potentials: ArrayLike, gamma: float, terminated: ArrayLike) -> F6
         raise UsageError(f"terminated is {terminated!r}; give one bool, or one for each of {states.shape[:-1]}")
     states[..., -1] = np.where(ends, 0.0, states[..., -1])
     return states
-
-
-def _check_gamma(gamma: float) -> None:
-    if not is_finite_number(gamma) or not 0 <= gamma <= 1:
-        raise UsageError(f"gamma is {gamma!r}; allowed are 0 to 1")
 
 
 def _finite(what: str, values: ArrayLike) -> F64:
@@ -140,7 +136,7 @@ class PotentialShaping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     def __post_init__(self) -> None:
         """Refuses a discount without a meaning."""
-        _check_gamma(self.gamma)
+        check_number("gamma", self.gamma, 0, 1)
 
     def shape(self, attempt: Attempt, reward: float, *, truncated: bool) -> Shaped:
         """Returns the reward of a run with shaping.
@@ -183,7 +179,7 @@ def potentials_of(attempt: Attempt, potential: Potential, *, terminated: bool) -
             raise RewardError(
                 f"the potential after {number} of {num_steps} steps raised {type(error).__name__}: {error}"
             ) from error
-        if not is_finite_number(value):
+        if not is_learnable(value):
             raise RewardError(
                 f"the potential after {number} of {num_steps} steps is {value!r}; a finite number is needed"
             )

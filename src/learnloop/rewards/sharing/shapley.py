@@ -20,8 +20,8 @@ import numpy as np
 
 from learnloop.core.arrays import F64, I64
 from learnloop.core.errors import RewardError, UsageError
+from learnloop.core.rewards import is_learnable
 from learnloop.core.seeding import generator
-from learnloop.rewards.scoring.numbers import is_finite_number
 
 CoalitionValue = Callable[[frozenset[str]], float | None]
 """What a set of players achieves when the others are missing; the empty set is asked for too."""
@@ -80,7 +80,7 @@ class Game:
                 f"the worth of {name} is not known, so no credit can be given; run that coalition, or choose a method "
                 "that needs no coalitions, such as 'uniform'"
             )
-        if not is_finite_number(value):
+        if not is_learnable(value):
             raise RewardError(f"the worth of {name} is {value!r}; a finite number is needed")
         if self._range is not None and not self._range[0] <= value <= self._range[1]:
             raise RewardError(f"the worth of {name} is {value}, outside of value_range {self._range}; widen that")

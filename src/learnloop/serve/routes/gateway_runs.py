@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from learnloop.core.checks import check_name
 from learnloop.core.errors import UsageError
-from learnloop.core.names import check_name
 from learnloop.loop.traces.gateway import GATEWAY_SOURCE
 from learnloop.traces import ActiveEpisode, Recorder
 from learnloop.traces.recording.recorder import Sink

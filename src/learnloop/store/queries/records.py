@@ -25,6 +25,7 @@ from sqlalchemy import (
     update,
 )
 
+from learnloop.core.checks import check_range
 from learnloop.core.errors import UsageError, one_of
 from learnloop.core.records import Record
 from learnloop.store.mapping import bind_processor, key_column, record_columns, table_of, to_record
@@ -43,8 +44,7 @@ def select_records(
     connection: Connection, kind: type[R], where: Where, after: str | int | None, limit: int, descending: bool
 ) -> list[R]:
     """Returns one page of records in the order of their key; see ``Store.select``."""
-    if not 0 < limit <= _MAX_PAGE:
-        raise UsageError(f"limit is {limit}; allowed are 1 to {_MAX_PAGE:,}")
+    check_range("limit", limit, 1, _MAX_PAGE)
     key = key_column(kind)
     query = query_of(kind).where(*_conditions(connection, kind, where))
     if after is not None:

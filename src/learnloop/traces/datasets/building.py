@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from learnloop.core.arrays import F32, I64, Bools
+from learnloop.core.checks import check_choice, check_range
 from learnloop.core.datasets import Dataset
 from learnloop.core.errors import ActionError, UsageError, one_of
 from learnloop.core.seeding import generator
@@ -151,10 +152,8 @@ def split_episodes(
     Raises:
         UsageError: a value has no meaning, or one side would be empty.
     """
-    if group not in ("episode", "goal"):
-        raise UsageError(f"group is {group!r}; allowed are 'episode' and 'goal'")
-    if not 0.0 < share < 1.0:
-        raise UsageError(f"share is {share}; a number above 0 and below 1 is needed")
+    check_choice("group", group, ("episode", "goal"))
+    check_range("share", share, above=0, below=1)
     groups: dict[object, list[int]] = {}
     for number, goal in enumerate(dataset.goals):
         groups.setdefault(goal if group == "goal" and goal else number, []).append(number)
@@ -176,9 +175,8 @@ def split_episodes(
 
 
 def _log(steps: StepKind, rewards: RewardKind, policy: str | None, agent_id: str | None) -> EpisodeLog:
-    for name, value, kind in (("steps", steps, StepKind), ("rewards", rewards, RewardKind)):
-        if value not in get_args(kind):
-            raise UsageError(f"{name} is {value!r}; allowed are {one_of(get_args(kind))}")
+    check_choice("steps", steps, get_args(StepKind))
+    check_choice("rewards", rewards, get_args(RewardKind))
     if policy is not None and steps == "spans":
         raise UsageError(f"the policy {policy!r} made decisions, and steps is 'spans'; leave one of the two out")
     return EpisodeLog("decisions" if policy is not None else steps, rewards, policy, agent_id)
