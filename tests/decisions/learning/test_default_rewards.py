@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from learnloop.core.clock import now
@@ -61,3 +62,15 @@ def test_deferred_decisions_wait_from_their_activation_on(store: Store, monkeypa
     defaults = DefaultRewards(store, "a", "p")
     assert sum(defaults.give(SETTINGS) for _ in range(8)) == 11
     assert given(store) == sorted(keys)
+
+
+def test_a_reward_of_a_span_in_the_episode_keeps_no_default_away(store: Store) -> None:
+    """It is no part of what the decision earned; one of the whole episode is."""
+    given_for = {"r1": ("e1", "s"), "r2": ("e2", None)}
+    store.write([msgspec.structs.replace(decision(key, OLD), episode_id=f"e{key[1]}") for key in ("d1", "d2")])
+    store.write([
+        Reward(reward_id=key, episode_id=episode, span_id=span, name="r", value=1.0, created_at=now())
+        for key, (episode, span) in given_for.items()
+    ])  # fmt: skip
+    assert DefaultRewards(store, "a", "p").give(SETTINGS) == 1
+    assert given(store) == ["d1"]

@@ -108,6 +108,15 @@ def test_an_episode_goes_with_all_that_is_its_own(store: Store) -> None:
     assert counts(remove_episodes(store, which)) == (0, 0, 0, 0)
 
 
+def test_what_others_are_found_by_goes_after_all_of_them(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rewards that name a decision alone go with its episode, also where there are more than are looked for at once."""
+    monkeypatch.setattr("learnloop.traces.privacy.removal._PAGE", 2)
+    store.write([*run("a"), *run("b"), *(decision(f"d{number}", episode_id="a") for number in range(5))])
+    store.write([reward(f"r{number}", episode_id=None, decision_id=f"d{number % 5}") for number in range(11)])
+    assert counts(remove_episodes(store, EpisodeQuery(ids=["a"]))) == (1, 2, 6, 13)
+    assert left(store)["Reward"] == ["b-dr", "b-r"]
+
+
 def test_what_is_old_goes_and_what_runs_stays(store: Store) -> None:
     store.write(
         [*run("old"), *run("new", days=9), *run("going", status=EpisodeStatus.RUNNING), *run("other", agent_id="b")]

@@ -158,7 +158,7 @@ def _round_trip(workspace: Workspace) -> str:
     store = workspace.store
     subject = new_id()
     started = time.perf_counter()
-    store.run(lambda connection: insert_events(connection, [("doctor.checked", subject, {})]))
+    store.run(insert_events, [("doctor.checked", subject, {})])
     elapsed_ms = (time.perf_counter() - started) * 1000
     newest = store.select(Event, limit=100, descending=True)
     if subject not in {event.subject for event in newest}:

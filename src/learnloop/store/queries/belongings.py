@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import Column, ColumnElement, Connection, and_, delete, exists, func, or_, select
+from sqlalchemy import Column, ColumnElement, Connection, Select, and_, delete, exists, func, or_, select
 
 from learnloop.core.records import (
     Decision,
@@ -95,24 +95,26 @@ def _condition(connection: Connection, kind: type[Record], owner: Owner) -> Colu
 
 def _is_owned(connection: Connection, kind: type[Record], owner: EpisodeQuery) -> ColumnElement[bool]:
     """Returns the condition of records that belong to the episodes that are meant."""
-    columns, episodes, decisions = table_of(kind).c, schema.episodes.c, schema.decisions.c
-    meant = episode_condition(connection, owner)
+    columns, decisions = table_of(kind).c, schema.decisions.c
+    if kind is Episode:
+        return episode_condition(connection, owner)
+    if kind is Task:
+        return columns.task_id.in_(_of_episodes(connection, owner, "task_id"))
     is_named = owner.ids is not None and owner == EpisodeQuery(ids=owner.ids)
     # PostgreSQL looks into an index for ids that it is given, and not for those of a query inside an OR.
-    ids: Any = owner.ids if is_named else select(episodes.episode_id).where(meant)
-    of_decisions = select(decisions.decision_id).where(decisions.episode_id.in_(ids))
-    if kind is Episode:
-        return meant
-    if kind is Task:
-        return columns.task_id.in_(select(episodes.task_id).where(meant))
-    if kind is DecisionActivation:
-        return columns.decision_id.in_(of_decisions)
-    if kind is Reward:
-        return or_(columns.episode_id.in_(ids), columns.decision_id.in_(of_decisions))
+    ids: Any = owner.ids if is_named else _of_episodes(connection, owner, "episode_id")
+    if kind is Reward or kind is DecisionActivation:
+        of_decisions = columns.decision_id.in_(select(decisions.decision_id).where(decisions.episode_id.in_(ids)))
+        return of_decisions if kind is DecisionActivation else or_(columns.episode_id.in_(ids), of_decisions)
     if kind is Span:
-        traces = select(episodes.trace_id).where(meant)
-        return or_(columns.episode_id.in_(ids), and_(columns.episode_id.is_(None), columns.trace_id.in_(traces)))
+        in_traces = columns.trace_id.in_(_of_episodes(connection, owner, "trace_id"))
+        return or_(columns.episode_id.in_(ids), and_(columns.episode_id.is_(None), in_traces))
     return columns.episode_id.in_(ids)
+
+
+def _of_episodes(connection: Connection, owner: EpisodeQuery, name: str) -> Select[Any]:
+    """Returns the query of a column of the episodes that are meant."""
+    return select(schema.episodes.columns[name]).where(episode_condition(connection, owner))
 
 
 def _is_lost(kind: type[Record], before: datetime) -> ColumnElement[bool]:

@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Select, case, exists, func, or
 from learnloop.core.records import Decision
 from learnloop.store import schema
 from learnloop.store.queries.records import fetch, fetch_numbered, is_one_of, query_of
+from learnloop.store.queries.rewards import is_of_whole
 
 
 class DecisionQuery(NamedTuple):
@@ -122,10 +123,7 @@ def _has_reward() -> ColumnElement[bool]:
     rewards, decisions = schema.rewards.c, schema.decisions.c
     own = exists().where(rewards.decision_id == decisions.decision_id, rewards.value.is_not(None))
     episode = exists().where(
-        rewards.episode_id == decisions.episode_id,
-        rewards.decision_id.is_(None),
-        rewards.span_id.is_(None),
-        rewards.value.is_not(None),
+        rewards.episode_id == decisions.episode_id, is_of_whole(schema.rewards), rewards.value.is_not(None)
     )
     return or_(own, episode)
 

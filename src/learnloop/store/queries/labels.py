@@ -8,6 +8,7 @@ from learnloop.core.records import EpisodeStatus, LabelRequest, LabelStatus
 from learnloop.core.rewards import LABEL
 from learnloop.store import schema
 from learnloop.store.queries.records import fetch, query_of
+from learnloop.store.queries.rewards import is_of_whole
 
 
 def open_requests(connection: Connection, after: tuple[float, str] | None, limit: int) -> list[LabelRequest]:
@@ -40,8 +41,7 @@ def unlabelled_episodes(connection: Connection, agent_id: str | None) -> list[st
         rewards.episode_id == episodes.episode_id,
         rewards.name == LABEL,
         rewards.source == LABEL,
-        rewards.span_id.is_(None),
-        rewards.decision_id.is_(None),
+        is_of_whole(schema.rewards),
     )
     was_asked = exists().where(requests.episode_id == episodes.episode_id)
     query = select(episodes.episode_id).where(episodes.status != EpisodeStatus.RUNNING.value, ~has_label, ~was_asked)

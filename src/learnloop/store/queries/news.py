@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, CompoundSelect, Connection, Select, exists
 
 from learnloop.core.records import DecisionMode
 from learnloop.store import schema
+from learnloop.store.queries.rewards import is_of_whole
 
 
 class News(NamedTuple):
@@ -34,9 +35,7 @@ def policies_rewarded(connection: Connection, after: int, limit: int) -> News:
     within = (rewards.sequence > after, rewards.sequence <= last, decisions.mode.is_not(None))
     query = select(decisions.agent_id, decisions.policy).where(*within).distinct()
     own = query.where(decisions.decision_id == rewards.decision_id)
-    of_episodes = query.where(
-        decisions.episode_id == rewards.episode_id, rewards.decision_id.is_(None), rewards.span_id.is_(None)
-    )
+    of_episodes = query.where(decisions.episode_id == rewards.episode_id, is_of_whole(schema.rewards))
     return News(_policies(connection, own) | _policies(connection, of_episodes), last)
 
 
@@ -59,7 +58,7 @@ def num_rewarded_since(connection: Connection, agent_id: str, policy: str, seque
     looked_up = select(rewards.decision_id).where(
         *new, exists().where(decisions.decision_id == rewards.decision_id, *mine)
     )
-    of_episodes = (*new, rewards.decision_id.is_(None), rewards.span_id.is_(None))
+    of_episodes = (*new, is_of_whole(schema.rewards))
     episode = select(decisions.decision_id).where(*of_episodes, *mine, decisions.episode_id == rewards.episode_id)
     num_rewards = max(0, (connection.execute(select(func.max(rewards.sequence))).scalar_one() or 0) - sequence)
     num_decisions = number_of(connection, select(decisions.sequence).where(*mine).limit(num_rewards))

@@ -53,7 +53,7 @@ def earned_rewards(
     found: list[tuple[int, Reward]] = []
     for column, ids, more in (
         (table.decision_id, decision_ids, ()),
-        (table.episode_id, episode_ids, (table.decision_id.is_(None), table.span_id.is_(None))),
+        (table.episode_id, episode_ids, (is_of_whole(schema.rewards),)),
     ):
         for start in range(0, len(ids), _CHUNK):
             query = query_of(Reward).where(column.in_(ids[start : start + _CHUNK]), *more)
@@ -105,10 +105,15 @@ def rewards_of_episodes() -> Subquery:
     return query.add_columns(given.c.episode_id).group_by(given.c.episode_id).subquery()
 
 
+def is_of_whole(rewards: FromClause) -> ColumnElement[bool]:
+    """Returns whether a row that names an episode is of the whole of it: neither of a decision nor of a span in it."""
+    return and_(rewards.c.decision_id.is_(None), rewards.c.span_id.is_(None))
+
+
 def counts_for_episode(rewards: FromClause) -> ColumnElement[bool]:
     """Returns whether a row is a known part of a whole episode's reward, and no metric."""
     columns = rewards.c
-    is_own = and_(columns.episode_id.is_not(None), columns.decision_id.is_(None), columns.span_id.is_(None))
+    is_own = and_(columns.episode_id.is_not(None), is_of_whole(rewards))
     return and_(is_own, columns.value.is_not(None), columns.weight != 0)
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Connection, Select, and_, exists, func, select
 
 from learnloop.store import schema
+from learnloop.store.queries.rewards import is_of_whole
 
 
 class Place(NamedTuple):
@@ -84,7 +85,7 @@ def _activated(
 def _unrewarded() -> Select[Any]:
     decisions, rewards = schema.decisions.c, schema.rewards.c
     own = exists().where(rewards.decision_id == decisions.decision_id)
-    of_episode = exists().where(rewards.decision_id.is_(None), rewards.episode_id == decisions.episode_id)
+    of_episode = exists().where(rewards.episode_id == decisions.episode_id, is_of_whole(schema.rewards))
     return select(decisions.sequence, decisions.decision_id, decisions.episode_id).where(~own, ~of_episode)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -128,7 +128,7 @@ def _payload(counts: Counts) -> Json:
 
 
 def _remove_one(store: Store, episode_id: str) -> Counts:
-    counts = Counts({kind: _remove_rows(store, kind, EpisodeQuery(ids=[episode_id])) for kind in BELONGINGS})
+    counts = _remove_all(store, BELONGINGS, EpisodeQuery(ids=[episode_id]))
 
     def finish(connection: Connection) -> Counts:
         episode = find_record(connection, Episode, episode_id)
@@ -145,23 +145,33 @@ def _remove_one(store: Store, episode_id: str) -> Counts:
 
 
 def _remove_orphans(store: Store, orphans: Orphans) -> Counts:
-    counts = Counts({kind: _remove_rows(store, kind, orphans) for kind in ORPHANS})
+    counts = _remove_all(store, ORPHANS, orphans)
     if +counts:
         store.run(insert_events, [("orphans.removed", "", _payload(counts))])
     return counts
 
 
-def _remove_rows(store: Store, kind: type[Record], owner: Owner) -> int:
-    """Removes the records of a kind that belong to somebody, in steps; returns how many.
+def _remove_all(store: Store, kinds: Sequence[type[Record]], owner: Owner) -> Counts:
+    """Removes the records that belong to somebody, kind after kind and in steps; returns how many of each.
 
-    They are looked for while others may write.
+    They are looked for while others may write, each kind until there are none.
     """
-    number = 0
-    while rows := store.read(rows_belonging, kind, owner, _PAGE):
-        number += len(rows)
-        while rows:
-            rows = store.run(_remove_some, kind, owner, rows)
-    return number
+    counts = Counts(dict.fromkeys(kinds, 0))
+    while kinds:
+        found = store.read(_rows_of_each, kinds, owner)
+        kinds = [kind for kind, rows in found.items() if rows]
+        for kind in kinds:
+            left = found[kind]
+            while left:
+                left = store.run(_remove_some, kind, owner, left)
+            counts[kind] += len(found[kind])
+            if len(found[kind]) == _PAGE:
+                break  # there may be more of them, and what they are found by goes after all of them
+    return counts
+
+
+def _rows_of_each(connection: Connection, kinds: Sequence[type[Record]], owner: Owner) -> dict[type[Record], list[Any]]:
+    return {kind: rows_belonging(connection, kind, owner, _PAGE) for kind in kinds}
 
 
 def _remove_some(connection: Connection, kind: type[Record], owner: Owner, rows: list[Any]) -> list[Any]:
