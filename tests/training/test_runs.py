@@ -142,6 +142,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
     assert resumed.best_steps == whole.best_steps
 
 
+DIED = r"\(process \d+\) ended by itself with exit code -9"
 PRINTING = "tests.training.printing_env:learnloop-tests/Printing-v0"
 
 
@@ -152,7 +153,7 @@ def test_what_an_environment_prints_is_no_answer_of_its_process(tmp_path: Path) 
 
 def test_a_process_that_dies_is_named_with_its_signal(tmp_path: Path) -> None:
     options = small("random", PRINTING, env_kwargs={"dies": True})
-    with pytest.raises(LearnloopError, match=r"the process of seed [01] ended with exit code -9"):
+    with pytest.raises(LearnloopError, match=rf"the process of seed [01] {DIED}"):
         start_run(tmp_path, options, [0, 1])
     assert load_run(tmp_path, "latest").record.status == "failed"
 

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -20,7 +21,6 @@ from learnloop.decisions.learning.learner_process import NICENESS, LearnerPlace,
 from learnloop.decisions.service.settings import DecisionSettings
 from learnloop.registry import Registry
 from learnloop.store import Store
-from learnloop.training.workers.child_processes import child_environment
 from tests.decisions.population import NAME, Population
 
 WAIT = 30.0
@@ -114,7 +114,7 @@ def test_it_ends_with_its_parent(opened: Store, place: LearnerPlace) -> None:
     )
     parent = subprocess.Popen(
         [sys.executable, "-c", program, msgspec.json.encode(place).decode()],
-        stdout=subprocess.PIPE, env=child_environment(),
+        stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     assert parent.stdout is not None
     with parent.stdout:
@@ -209,13 +209,15 @@ def test_damaged_settings_of_one_policy_do_not_hold_up_the_others(
 def test_it_is_tried_again_where_it_could_not_be_started(
     opened: Store, place: LearnerPlace, learner: LearnerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spawn, failures = LearnerProcess._spawn, [OSError("no memory left")]
+    started, failures = subprocess.Popen, [OSError("no memory left")]
 
-    def spawn_later(self: LearnerProcess) -> subprocess.Popen[bytes]:
+    def start_later(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
         if failures:
             raise failures.pop()
-        return spawn(self)
+        return started(*args, **options)
 
-    monkeypatch.setattr(LearnerProcess, "_spawn", spawn_later)
+    monkeypatch.setattr("learnloop.system.worker.subprocess.Popen", start_later)
     learner.start()
     wait_until(lambda: learner.is_alive)
+    assert learner.num_starts == 1
+    assert failures == []

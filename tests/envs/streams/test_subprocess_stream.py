@@ -16,6 +16,7 @@ from learnloop.envs.streams.subprocess_stream import SubprocessStream
 from tests.envs.counting import Counting
 from tests.envs.test_checks import Broken
 
+DIED = r"\(process \d+\) ended by itself with exit code -9"
 ZEROS = np.zeros(4, dtype=np.int64)
 
 
@@ -26,7 +27,7 @@ def started(**kwargs: Any) -> SubprocessStream:
 
 
 def workers(stream: SubprocessStream) -> list[int]:
-    return [each._process.pid for each in stream._workers]
+    return [each.process_id for each in stream._workers]
 
 
 def test_steps_are_those_of_one_process() -> None:
@@ -46,7 +47,7 @@ def test_a_worker_that_is_killed_is_named() -> None:
     stream = started(env="CartPole-v1")
     stream.reset(0)
     os.kill(workers(stream)[-1], signal.SIGKILL)
-    with pytest.raises(LearnloopError, match=r"the process of lanes \d to 3 ended by itself with exit code -9"):
+    with pytest.raises(LearnloopError, match=rf"the process of lanes \d to 3 {DIED}"):
         stream.step(ZEROS)
     assert not any(alive(each) for each in workers(stream)), "the others are ended, not left behind"
 
@@ -96,7 +97,7 @@ def test_workers_end_with_their_parent() -> None:
     stream = started(env="CartPole-v1")
     pids = workers(stream)
     for worker in stream._workers:
-        worker._pipe.close()
+        worker.ask_to_end()
     deadline = time.monotonic() + 10
     while any(alive(each) for each in pids) and time.monotonic() < deadline:
         time.sleep(0.02)

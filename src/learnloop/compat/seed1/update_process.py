@@ -1,38 +1,29 @@
 """PPO's updates in a process of their own, so that what chooses never waits for one.
 
 The process is given all of it, the state of the network and the steps, and gives back the state after the update: it
-remembers nothing, and can be killed at any time. Parent and child speak through pipes: a line of JSON with the names,
-types and shapes of arrays, then their bytes.
+remembers nothing, and can be killed at any time.
 """
 
 from __future__ import annotations
 
-import json
-import math
-import os
-import subprocess
-import sys
 import threading
-from collections.abc import Mapping
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.base.states import AlgorithmState, part_of, prefixed
 from learnloop.algorithms.on_policy.ppo import PPOConfig
 from learnloop.algorithms.on_policy.rollout import Steps
 from learnloop.algorithms.on_policy.segment_ppo import SegmentPPO
-from learnloop.core.errors import DivergedError, LearnloopError, UnreachableError
-from learnloop.training.workers.child_processes import child_environment
+from learnloop.core.errors import LearnloopError, UnreachableError
+from learnloop.system.state_file import State, decode_state, encode_state
+from learnloop.system.worker import Channel, Worker, WorkerDied
 
 NICENESS = 10
 """How much the process gives way to those that answer requests."""
-_STOP_SECONDS = 2.0
-_CONFIG = "config"
-
-Tensors = Mapping[str, NDArray[Any]]
+_TARGET = "learnloop.compat.seed1.update_process:work"
+_FORMAT = "learnloop.update/v1"
+"""Of what parent and child tell each other."""
 
 
 class Job(NamedTuple):
@@ -76,7 +67,7 @@ class UpdateProcess:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._child: subprocess.Popen[bytes] | None = None
+        self._worker: Worker | None = None
 
     def learn(self, job: Job) -> Done:
         """Returns what came of an update.
@@ -86,151 +77,55 @@ class UpdateProcess:
             UnreachableError: the process ended before it was done; the next update starts another one.
         """
         with self._lock:
-            child = self._started()
-            try:
-                _write(_pipe(child.stdin), *_told(job))
-                values, tensors = _read(_pipe(child.stdout))
-            except (OSError, EOFError, ValueError) as error:
+            if self._worker is None or not self._worker.is_alive:
                 self._end()
-                raise UnreachableError(
-                    f"the process that learns ended before it was done ({error}); try again"
-                ) from error
-        if values["error"] is not None:
-            raise DivergedError(values["error"])
-        state = AlgorithmState(tensors, values["state"])
-        metrics = {name: math.nan if value is None else value for name, value in values["metrics"].items()}
-        return Done(state, metrics, values["num_stale"], values["max_log_ratio"])
+                self._worker = Worker(_TARGET, "the process that learns", niceness=NICENESS)
+            try:
+                self._worker.send(_told(job))
+                return _done(self._worker.receive())
+            except LearnloopError as error:
+                self._end()
+                if isinstance(error, WorkerDied):
+                    raise UnreachableError(f"{error}; try again") from error
+                raise
 
     def close(self) -> None:
         """Ends the process; an update that runs is given up."""
-        child = self._child
-        if child is not None:
-            child.kill()  # first: whoever holds the lock waits for its answer
+        worker = self._worker
+        if worker is not None:
+            worker.kill()  # first: whoever holds the lock waits for its answer
         with self._lock:
             self._end()
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        if self._child is None or self._child.poll() is not None:
-            self._end()
-            self._child = subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=child_environment(),
-                start_new_session=True,  # Ctrl-C is for the server, which ends it
-            )
-        return self._child
-
     def _end(self) -> None:
-        child, self._child = self._child, None
-        if child is None:
-            return
-        child.kill()
-        child.wait(_STOP_SECONDS)
-        for stream in (child.stdin, child.stdout):
-            if stream is not None:
-                try:
-                    stream.close()
-                except OSError:  # what was not sent yet cannot be any more
-                    continue
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.close(0.0)
 
 
-def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
-    if stream is None:
-        raise EOFError("it has no pipe")
-    return stream
+def _told(job: Job) -> bytes:
+    fields = job._asdict()
+    state, steps = fields.pop("state"), fields.pop("steps")
+    values = {**fields, "config": msgspec.to_builtins(job.config), "state": state.values}
+    known = {name: value for name, value in steps._asdict().items() if value is not None}
+    return encode_state(_FORMAT, State(prefixed("state.", state.tensors) | prefixed("steps.", known), values))
 
 
-def _told(job: Job) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    values = {
-        _CONFIG: msgspec.to_builtins(job.config),
-        "size": job.size,
-        "num_actions": job.num_actions,
-        "seed": job.seed,
-        "weight_decay": job.weight_decay,
-        "rate_factor": job.rate_factor,
-        "state": job.state.values,
-    }
-    return values, {**_named("state.", job.state.tensors), **_named("steps.", _known(job.steps))}
-
-
-def _named(prefix: str, tensors: Tensors) -> dict[str, NDArray[Any]]:
-    return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
-
-
-def _known(steps: Steps) -> dict[str, NDArray[Any]]:
-    return {name: value for name, value in steps._asdict().items() if value is not None}
-
-
-def _job(values: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Job:
-    config = msgspec.convert(values.pop(_CONFIG), PPOConfig)
+def _job(message: bytes) -> Job:
+    tensors, values = decode_state(message, _FORMAT)
+    config = msgspec.convert(values.pop("config"), PPOConfig)
     state = AlgorithmState(part_of(tensors, "state."), values.pop("state"))
     return Job(config=config, state=state, steps=Steps(**part_of(tensors, "steps.")), **values)
 
 
-def _write(stream: IO[bytes], values: Mapping[str, Any], tensors: Tensors) -> None:
-    arrays = {name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}
-    shapes = {name: [tensor.dtype.str, list(tensor.shape)] for name, tensor in arrays.items()}
-    stream.write(json.dumps({"values": values, "arrays": shapes}).encode() + b"\n")
-    for tensor in arrays.values():
-        if tensor.size:
-            stream.write(tensor.reshape(-1).view(np.uint8).data)
-    stream.flush()
+def _done(message: bytes) -> Done:
+    tensors, values = decode_state(message, _FORMAT)
+    return Done(AlgorithmState(tensors, values.pop("state")), **values)
 
 
-def _read(stream: IO[bytes]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Returns what ``_write`` sent.
-
-    Raises:
-        EOFError: the other side is gone.
-    """
-    line = stream.readline()
-    if not line.endswith(b"\n"):
-        raise EOFError("nothing more comes")
-    head = json.loads(line)
-    tensors = {}
-    for name, (dtype, shape) in head["arrays"].items():
-        tensor = np.empty(shape, dtype=dtype)
-        if tensor.size:
-            left = tensor.reshape(-1).view(np.uint8).data
-            while len(left):
-                count = stream.readinto(left)  # type: ignore[attr-defined]
-                if not count:
-                    raise EOFError("it is cut off")
-                left = left[count:]
-        tensors[name] = tensor
-    return head["values"], tensors
-
-
-def _answer(job: Job) -> tuple[dict[str, Any], Tensors]:
-    try:
-        done = learn(job)
-    except LearnloopError as error:
-        return {"error": str(error)}, {}
-    metrics = {name: value if math.isfinite(value) else None for name, value in done.metrics.items()}
-    values = {
-        "error": None,
-        "state": done.state.values,
-        "metrics": metrics,
-        "num_stale": done.num_stale,
-        "max_log_ratio": done.max_log_ratio,
-    }
-    return values, prefixed("", done.state.tensors)
-
-
-def run() -> None:
-    """Answers jobs from the standard input until it ends."""
-    os.nice(NICENESS)
-    given = sys.stdin.buffer
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever else is written there is no answer
+def work(channel: Channel) -> None:
+    """Makes an update for each message."""
     while True:
-        try:
-            values, tensors = _read(given)
-        except EOFError:
-            return
-        _write(answers, *_answer(_job(values, tensors)))
-
-
-if __name__ == "__main__":
-    run()
+        done = learn(_job(channel.receive()))
+        values: dict[str, Any] = {**done._asdict(), "state": done.state.values}
+        channel.send(encode_state(_FORMAT, State(dict(done.state.tensors), values)))

@@ -3,25 +3,18 @@
 A slot has one holder at a time: the worker from the learner's word to go on until it says that it is done, the learner
 from then on. So neither ever sees what the other has half written, and no lock is needed: the word goes through the
 kernel, after all that was written before it.
-
-The memory is a file without a name: the system frees it with the last process that has it open, however that one ends.
 """
 
 from __future__ import annotations
 
-import mmap
-import os
-import sys
-import tempfile
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike
 
 from learnloop.algorithms.on_policy.a3c import A3C
 from learnloop.core.arrays import F32, F64, I64
-from learnloop.core.errors import UsageError
+from learnloop.system.shared_arrays import SharedArrays
 
 FIGURES = (
     "train/policy_loss",
@@ -57,7 +50,7 @@ class Slot:
         num_parameters = algorithm.network.parameters.size
         num_moments = algorithm.moments().size
         max_episodes = algorithm.config.n_steps * algorithm.num_lanes
-        shapes: dict[str, tuple[type[np.generic], tuple[int, ...]]] = {
+        shapes: dict[str, tuple[DTypeLike, tuple[int, ...]]] = {
             "counts": (np.int64, (4,)),
             "figures": (np.float64, (len(FIGURES),)),
             "before": (np.float64, (num_moments,)),
@@ -66,17 +59,9 @@ class Slot:
             "parameters": (np.float32, (num_parameters,)),
             "gradient": (np.float32, (num_parameters,)),
         }
-        num_bytes = sum(np.dtype(kind).itemsize * int(np.prod(shape)) for kind, shape in shapes.values())
-        self.handle = _unnamed(num_bytes) if handle is None else handle
-        if os.fstat(self.handle).st_size != num_bytes:
-            raise UsageError("the environment is another one in the process of a worker; its spaces differ")
-        memory = mmap.mmap(self.handle, num_bytes)
-        views: dict[str, NDArray[Any]] = {}
-        start = 0
-        for name, (kind, shape) in shapes.items():
-            count = int(np.prod(shape))
-            views[name] = np.frombuffer(memory, dtype=kind, count=count, offset=start).reshape(shape)
-            start += views[name].nbytes
+        self._shared = SharedArrays(shapes, handle)
+        self.handle = self._shared.handle
+        views = self._shared.arrays
         self.counts: I64 = views["counts"]
         self.figures: F64 = views["figures"]
         self.before: F64 = views["before"]
@@ -126,15 +111,4 @@ class Slot:
 
     def close(self) -> None:
         """Closes the file; the memory stays for those that have it mapped."""
-        os.close(self.handle)
-
-
-def _unnamed(num_bytes: int) -> int:
-    """Returns an open file of ``num_bytes`` zeros in memory, without a name."""
-    if sys.platform == "linux":
-        handle = os.memfd_create("learnloop-worker")
-    else:
-        with tempfile.TemporaryFile() as file:
-            handle = os.dup(file.fileno())
-    os.ftruncate(handle, num_bytes)
-    return handle
+        self._shared.close()
