@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import click
 
 from learnloop.cli.main import COMMANDS, cli
-from learnloop.compat import COMPATIBLE_GROUPS
+from learnloop.compat.groups import COMPATIBLE_GROUPS
 from learnloop.serve.app import GROUPS
 from learnloop.serve.http.openapi import describe
 from learnloop.serve.http.site import Site

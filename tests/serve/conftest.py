@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from learnloop.compat import COMPATIBLE_GROUPS
+from learnloop.compat.groups import COMPATIBLE_GROUPS
 from learnloop.loop.workspace.settings import find_settings
 from learnloop.loop.workspace.workspace import Workspace
 from learnloop.serve import Operations, ServeOptions, create_app

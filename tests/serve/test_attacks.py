@@ -34,7 +34,7 @@ from urllib.parse import quote
 
 import pytest
 
-from learnloop.compat import COMPATIBLE_GROUPS
+from learnloop.compat.groups import COMPATIBLE_GROUPS
 from learnloop.core.records import ApiScope
 from learnloop.loop import Loop
 from learnloop.loop.workspace.api_keys import create_key

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from learnloop.compat import COMPATIBLE_GROUPS
+from learnloop.compat.groups import COMPATIBLE_GROUPS
 from learnloop.core.clock import now
 from learnloop.core.ids import new_id
 from learnloop.core.records import (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from learnloop.compat import COMPATIBLE_GROUPS
+from learnloop.compat.groups import COMPATIBLE_GROUPS
 from learnloop.core.records import ApiScope, Reward
 from learnloop.loop import Loop
 from learnloop.loop.workspace.settings import find_settings

@@ -50,7 +50,7 @@ def serve(
     """
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):  # read once, when numpy is imported below
         os.environ.setdefault(name, "1")  # a row is too little to share, and threads that wait for each other stall it
-    from learnloop.compat import COMPATIBLE_GROUPS
+    from learnloop.compat.groups import COMPATIBLE_GROUPS
     from learnloop.serve import GatewayOptions, Listening, ServeOptions, make_gateway
     from learnloop.serve import serve as run
 

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from learnloop.compat import COMPATIBLE_GROUPS
+from learnloop.compat.groups import COMPATIBLE_GROUPS
 from learnloop.compat.seed1.learner import MutationLearner
 from learnloop.compat.seed1.settings import MUTATIONS
 from learnloop.compat.seed1.update_process import Done, Job
