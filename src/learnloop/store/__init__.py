@@ -5,8 +5,8 @@ from sqlalchemy import Connection
 from learnloop.store.backup import backup, restore
 from learnloop.store.blobs import BlobStore
 from learnloop.store.insert import insert_events, insert_records
-from learnloop.store.store import Store, StoreCounters
-from learnloop.store.writer import Patience
+from learnloop.store.store import Store
+from learnloop.store.writer import Patience, StoreCounters
 
 __all__ = [
     "BlobStore",

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, TypeVarTuple
 
-import msgspec
 from sqlalchemy import Connection
 
 from learnloop.core.errors import ConflictError, LearnloopError, NotFoundError, StoreError, UnreachableError
@@ -27,28 +26,12 @@ from learnloop.store.migrate import ensure_head
 from learnloop.store.queries.records import ANY, Where, count_records, find_record, last_sequence, select_records
 from learnloop.store.queries.rewards import rewards_after
 from learnloop.store.wal_checkpoints import WalCheckpoints
-from learnloop.store.writer import Job, Patience, Target, Writer
+from learnloop.store.writer import Job, Patience, StoreCounters, Target, Writer
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
 P = ParamSpec("P")
 Given = TypeVarTuple("Given")
-
-
-class StoreCounters(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the records given to a store since it was opened."""
-
-    num_offered: int
-    """Records given to ``offer``."""
-    num_dropped: int
-    """Of these, those not taken: the queue was full, or the store closed."""
-    num_written: int
-    """Records that are durable, whether offered, written or submitted."""
-    num_failed: int
-    """Offered records that the database refused."""
-    num_commits: int
-    last_error: str | None
-    """The last failure of an offered record or of the database."""
 
 
 class Store:
@@ -282,7 +265,7 @@ class Store:
 
     def counters(self) -> StoreCounters:
         """Returns what became of the records so far."""
-        return StoreCounters(**self._writer.counts()._asdict())
+        return self._writer.counters()
 
     def scrub(self) -> bool:
         """Lets no file of the database keep what was removed or changed; returns whether that is done.

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
+import msgspec
 from sqlalchemy import Connection
 
 from learnloop.core.errors import (
@@ -73,15 +74,20 @@ class Target(NamedTuple):
     """A shorter way for some batches: commits all of one and returns True, or does nothing and returns False."""
 
 
-class Counts(NamedTuple):
-    """What became of the work so far; see ``StoreCounters``."""
+class StoreCounters(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the records given to a store since it was opened."""
 
     num_offered: int
+    """Records given to ``offer``."""
     num_dropped: int
+    """Of these, those not taken: the queue was full, or the store closed."""
     num_written: int
+    """Records that are durable, whether offered, written or submitted."""
     num_failed: int
+    """Offered records that the database refused."""
     num_commits: int
     last_error: str | None
+    """The last failure of an offered record or of the database."""
 
 
 class Writer:
@@ -134,13 +140,13 @@ class Writer:
             self._num_waiting += 1
         self._wake.set()
 
-    def counts(self) -> Counts:
+    def counters(self) -> StoreCounters:
         """Returns what became of the work so far."""
         queued = sum(1 for item in list(self._queue) if not isinstance(item, Job))
         dropped = self._num_dropped
         if self._limit < 0 and not self._thread.is_alive():
             dropped += queued
-        return Counts(
+        return StoreCounters(
             num_offered=self._num_taken + queued + self._num_dropped,
             num_dropped=dropped,
             num_written=self._num_written,
