@@ -16,6 +16,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from threadpoolctl import threadpool_limits
 
 from learnloop.core.ids import new_id
 from learnloop.store import Store
@@ -23,6 +24,12 @@ from learnloop.store.migrate import upgrade
 from tests.local_model import embedder_folder as embedder_folder  # fixtures, for all tests
 from tests.local_model import local_embedder as local_embedder
 from tests.model_server.server import model_server as model_server  # the fixture, for all tests
+
+# The tests run side by side, one process a core. Threads of BLAS would wait for each other in loops: of the same small
+# products, learning from logs takes five times the CPU time with two threads a process.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of the processes that tests start
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+threadpool_limits(limits=1, user_api="blas")  # of this one, which has loaded it
 
 _NOBODY = 65534
 _PR_SET_PDEATHSIG = 1
