@@ -21,6 +21,7 @@ from learnloop.evaluation.permutation import sign_flip_p_value
 from learnloop.evaluation.policies import FixedPolicy, UniformPolicy
 from learnloop.evaluation.twins import RewardShuffle
 from learnloop.evaluation.verification import VerificationOptions, verify_learning
+from tests.repeats import repeats
 
 ACTIONS = ["a", "b", "c"]
 EFFECTS = np.array([[1.0, 0.2, -0.6], [0.3, 0.9, -0.6]])
@@ -326,10 +327,11 @@ def test_in_a_log_an_unseen_loss_weighs_as_much_as_a_decision_of_its_own() -> No
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("num_runs", repeats([100, 300]))
 @pytest.mark.parametrize(("risk", "num_train", "num_held_out"), [(0.01, 100, 100), (0.02, 60, 60), (0.02, 60, 100)])
-def test_a_rare_failure_is_not_called_learned(risk: float, num_train: int, num_held_out: int) -> None:
+def test_a_rare_failure_is_not_called_learned(risk: float, num_train: int, num_held_out: int, num_runs: int) -> None:
     """Truth: risky earns .0001 or .0102 less than safe. Sign flips alone call up to 22 % of these runs ``learned``."""
-    num_runs, fooled, learned = 300, 0, 0
+    fooled, learned = 0, 0
     for run in range(num_runs):
         samples, held_out = risky_world(num_train, num_held_out, risk, run)
         result = verify_learning(
@@ -375,10 +377,11 @@ def test_hindsight_must_be_beaten() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("num_runs", repeats([100, 500]))
 @pytest.mark.parametrize("kind", ["noise", "shuffled", "log", "drifting"])
-def test_false_learned_stays_at_its_level(kind: str) -> None:
+def test_false_learned_stays_at_its_level(kind: str, num_runs: int) -> None:
     """At most 5 % of null runs end ``learned``, whatever the held-out set."""
-    num_runs, learned = 250, 0
+    learned = 0
     for run in range(num_runs):
         samples = make_samples(100, run, kind="real" if kind in {"shuffled", "drifting"} else "noise")
         if kind == "shuffled":
@@ -391,9 +394,10 @@ def test_false_learned_stays_at_its_level(kind: str) -> None:
 
 
 @pytest.mark.slow
-def test_false_learned_stays_at_its_level_where_no_policy_is_better_than_another() -> None:
+@pytest.mark.parametrize("num_runs", repeats([100, 500]))
+def test_false_learned_stays_at_its_level_where_no_policy_is_better_than_another(num_runs: int) -> None:
     """Training rewards carry information that is worth nothing on the held-out tasks: the paired test holds."""
-    num_runs, learned = 250, 0
+    learned = 0
     for run in range(num_runs):
         rng = np.random.default_rng(run)
         contexts = [{"x": int(x)} for x in rng.integers(2, size=60)]

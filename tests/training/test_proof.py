@@ -144,7 +144,7 @@ def test_cartpole_is_learned_and_its_shuffled_twin_is_not(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_mountain_car_with_defaults_is_not_learned(tmp_path: Path) -> None:
     """A known failure (-200 in the published tables), which must be said."""
-    run = start_run(tmp_path, make_options("ppo", "MountainCar-v0", preset="defaults", steps=50_000), [0])
+    run = start_run(tmp_path, make_options("ppo", "MountainCar-v0", preset="defaults", steps=20_000), [0])
     proof = run.best.prove()
     assert proof.verdict is Verdict.NO_SIGNAL
     assert proof.mean == -200

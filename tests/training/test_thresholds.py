@@ -13,8 +13,8 @@ from learnloop.training.runs import start_run
 
 @pytest.mark.slow
 def test_cartpole_within_100_000_steps(tmp_path: Path) -> None:
-    """PPO with rl-zoo's settings: at least 475 on held-out episodes, 5 of 5 seeds."""
-    run = start_run(tmp_path, make_options("ppo", "CartPole-v1", steps=100_000), list(range(5)))
+    """PPO with rl-zoo's settings: at least 475 on held-out episodes, 2 of 2 seeds; nightly has 5."""
+    run = start_run(tmp_path, make_options("ppo", "CartPole-v1", steps=100_000), [0, 1])
     means = run.evaluate(50).means
     assert min(means) >= 475, means
 

@@ -18,6 +18,8 @@ from learnloop.loop import evaluate
 from learnloop.loop.training.training import training_options
 
 QUICK = {"preset": "many-envs", "eval_interval": 8_000}
+EASY = {"n_envs": 8, "n_steps": 16, "batch_size": 64, "learning_rate": 0.01, "net_arch": [32], "eval_episodes": 20}
+"""For Identity, which is learned within 3,000 steps; in short episodes its proof is cheap."""
 
 
 @pytest.fixture(scope="module")
@@ -156,20 +158,22 @@ def test_a_name_that_cannot_be_registered_is_told_before_the_proof(tmp_path: Pat
         run.best.register("a/b")
 
 
-def test_policies_go_into_the_database_that_is_named(home: Path, tmp_path: Path) -> None:
+def test_policies_go_into_the_database_that_is_named(tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path / 'other.db'}"
-    settings = ll.loop.find_settings(home, database)  # type: ignore[attr-defined]
+    options = {**EASY, "env_kwargs": {"max_episode_steps": 5}}
+    ll.train("ppo", env="learnloop/Identity-v0", steps=3_000, options=options, home=tmp_path)
+    settings = ll.loop.find_settings(tmp_path, database)  # type: ignore[attr-defined]
     ll.open_run("latest", home=settings).best.register("elsewhere")
-    assert ll.load_policy("elsewhere", home=home, database=database).learned_by == "ppo"
+    assert ll.load_policy("elsewhere", home=tmp_path, database=database).learned_by == "ppo"
     with pytest.raises(NotFoundError):
-        ll.load_policy("elsewhere", home=home)
+        ll.load_policy("elsewhere", home=tmp_path)
 
 
 def test_a_policy_of_an_environment_of_ones_own_is_not_looked_for(tmp_path: Path) -> None:
     def make() -> gymnasium.Env[Any, Any]:
-        return gymnasium.make("CartPole-v1")
+        return gymnasium.make("learnloop/Identity-v0", max_episode_steps=5)
 
-    run = ll.train("ppo", env=make, steps=20_000, options=QUICK, home=tmp_path)
+    run = ll.train("ppo", env=make, steps=3_000, options=EASY, home=tmp_path)
     run.best.register("own")
     with (
         ll.Workspace(ll.loop.find_settings(tmp_path)) as workspace,  # type: ignore[attr-defined]
