@@ -17,7 +17,12 @@ _ROW = re.compile(r"^\| `ws\.(\w+)\.(\w+)` \| (.+?) \| (.+?) \|$", re.MULTILINE)
 ROWS = _ROW.findall((ROOT / "docs" / "names.md").read_text(encoding="utf-8"))
 ROUTES = json.loads((ROOT / "docs" / "openapi.json").read_text(encoding="utf-8"))["paths"]
 NONE = "—"
-ELSEWHERE = {("labels", "give"): "learnloop traces label", ("labels", "accept"): "learnloop labels answer"}
+ELSEWHERE = {
+    ("decisions", "change_settings"): "learnloop decisions settings",
+    ("decisions", "settings_history"): "learnloop decisions settings",
+    ("labels", "give"): "learnloop traces label",
+    ("labels", "accept"): "learnloop labels answer",
+}
 """Commands that have another name than their method, as the page explains."""
 
 
@@ -41,7 +46,7 @@ def test_every_method_of_every_noun_has_its_row() -> None:
 def test_commands_of_a_noun_have_the_names_of_its_methods() -> None:
     told = {command.strip("`") for _, _, command, _ in ROWS if command != NONE}
     for noun, method, command, _ in ROWS:
-        name = ELSEWHERE.get((noun, method), f"learnloop {noun} {method}")
+        name = ELSEWHERE.get((noun, method), f"learnloop {noun} {method.strip('_').replace('_', '-')}")
         assert command in (NONE, f"`{name}`")
     context = click.Context(cli)
     for noun in nouns():

@@ -17,9 +17,9 @@ import pytest
 from learnloop.cli.main import cli, run
 from learnloop.compat.seed3 import TraceCollector, hook_into_agent
 from learnloop.compat.seed4 import RewardSignalIntegrator
+from learnloop.loop import Workspace
 from learnloop.loop.traces.reading import list_episodes
 from learnloop.loop.workspace.settings import find_settings
-from learnloop.loop.workspace.workspace import Workspace
 from tests.project import ROOT
 
 PAGE = ROOT / "docs" / "seeds.md"

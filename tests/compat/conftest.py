@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from learnloop.compat.groups import COMPATIBLE_GROUPS
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop import Workspace
 from learnloop.serve import Operations, ServeOptions
 from tests.serve.conftest import Running, Start, workspace
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from learnloop.compat.groups import COMPATIBLE_GROUPS
+from learnloop.loop import Workspace
 from learnloop.loop.workspace.settings import find_settings
-from learnloop.loop.workspace.workspace import Workspace
 from learnloop.serve import Operations, ServeOptions, create_app
 from tests.serve import running
 from tests.serve.http.probes import plain, probes

@@ -36,10 +36,9 @@ import pytest
 
 from learnloop.compat.groups import COMPATIBLE_GROUPS
 from learnloop.core.records import ApiScope
-from learnloop.loop import Loop
+from learnloop.loop import Loop, Workspace
 from learnloop.loop.workspace.api_keys import create_key
 from learnloop.loop.workspace.settings import find_settings
-from learnloop.loop.workspace.workspace import Workspace
 from learnloop.serve.app import GROUPS
 from learnloop.serve.http.ndjson import NDJSON
 from learnloop.serve.http.operations import Operation

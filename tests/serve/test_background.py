@@ -9,9 +9,9 @@ import pytest
 
 from learnloop.core.clock import now
 from learnloop.core.records import Episode, EpisodeStatus, Span, SpanStatus
+from learnloop.loop import Workspace
 from learnloop.loop.traces.reading import EpisodeFilter, list_episodes
 from learnloop.loop.workspace.settings import find_settings
-from learnloop.loop.workspace.workspace import Workspace
 from learnloop.store.full_text import is_waiting
 from tests.serve.conftest import Start
 from tests.serve.running import eventually

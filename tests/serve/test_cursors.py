@@ -25,8 +25,8 @@ from learnloop.core.records import (
     Record,
     RewardShare,
 )
+from learnloop.loop import Workspace
 from learnloop.loop.workspace.settings import find_settings
-from learnloop.loop.workspace.workspace import Workspace
 from learnloop.serve.app import GROUPS
 from learnloop.serve.http.operations import Operation
 from tests.serve.conftest import Running, Start

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from learnloop.core.records import Episode, Span, SpanStatus
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop import Workspace
 from learnloop.serve.routes.gateway import Gateway, GatewayOptions, make_gateway
 from learnloop.serve.routes.gateway_runs import RunName, Runs
 from learnloop.serve.service import Service

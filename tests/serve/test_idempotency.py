@@ -17,6 +17,7 @@ from starlette.responses import Response
 from learnloop.core.clock import now
 from learnloop.core.errors import ConflictError
 from learnloop.core.records import Agent, ApiScope, IdempotentAnswer
+from learnloop.loop import Workspace
 from learnloop.loop.workspace.api_keys import create_key
 from learnloop.loop.workspace.idempotent_answers import (
     CLAIM_SECONDS,
@@ -28,7 +29,6 @@ from learnloop.loop.workspace.idempotent_answers import (
     remove_old_answers,
 )
 from learnloop.loop.workspace.settings import find_settings
-from learnloop.loop.workspace.workspace import Workspace
 from learnloop.serve import Operations, Problem, answer, call_of, read_json, service_of
 from learnloop.serve.http.ndjson import NDJSON, ndjson_answer
 from learnloop.serve.http.openapi import describe

@@ -12,8 +12,8 @@ import pytest
 from learnloop.core.clock import now
 from learnloop.core.errors import AuthError, UnreachableError
 from learnloop.core.records import ApiKey, ApiScope
+from learnloop.loop import Workspace
 from learnloop.loop.workspace.api_keys import create_key, list_keys, revoke_key
-from learnloop.loop.workspace.workspace import Workspace
 from learnloop.serve import Problem, ServeOptions, serve
 from learnloop.serve.key_ring import KeyRing
 from tests.serve.conftest import Running, Start

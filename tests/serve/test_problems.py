@@ -11,8 +11,8 @@ from starlette.responses import Response
 
 from learnloop.core import errors
 from learnloop.core.records import ApiScope
+from learnloop.loop import Workspace
 from learnloop.loop.workspace.settings import find_settings
-from learnloop.loop.workspace.workspace import Workspace
 from learnloop.serve import Operations, ServeOptions, service_of
 from learnloop.serve.problems import STATUSES
 from tests.serve.conftest import Running

@@ -12,9 +12,8 @@ import pytest
 
 from learnloop.compat.groups import COMPATIBLE_GROUPS
 from learnloop.core.records import ApiScope, Reward
-from learnloop.loop import Loop
+from learnloop.loop import Loop, Workspace
 from learnloop.loop.workspace.settings import find_settings
-from learnloop.loop.workspace.workspace import Workspace
 from learnloop.serve import Limits, Operations
 from learnloop.serve.app import GROUPS
 from learnloop.serve.http.openapi import describe

@@ -17,8 +17,8 @@ import pytest
 from learnloop.core.clock import now
 from learnloop.core.errors import AuthError, ConflictError, NotFoundError, UsageError
 from learnloop.core.records import Agent
+from learnloop.loop import Workspace
 from learnloop.loop.workspace.settings import find_settings
-from learnloop.loop.workspace.workspace import Workspace
 from learnloop.serve.sockets import listen
 
 PROGRAM = """
@@ -26,7 +26,7 @@ import asyncio, sys
 from learnloop.core.clock import now
 from learnloop.core.records import Agent, ApiScope
 from learnloop.loop.workspace.settings import find_settings
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop import Workspace
 from starlette.requests import Request
 from learnloop.serve import Operations, ServeOptions, answer, serve, service_of
 

@@ -53,7 +53,6 @@ def import_(
       learnloop decisions import train.vw --agent shop --policy banner --format vw --strict
     """
     from learnloop.core.errors import NotFoundError
-    from learnloop.loop.decisions.importing import import_decisions
 
     for file in files:
         if not file.is_file():
@@ -62,8 +61,7 @@ def import_(
     found = []
     with progress(f"Importing {files[0].name}", sum(file.stat().st_size for file in files)) as advance:
         for file in files:
-            one = import_decisions(
-                workspace,
+            one = workspace.decisions.import_(
                 file,
                 agent=agent,
                 policy=policy,
@@ -123,15 +121,14 @@ def list_(
     Examples:
       learnloop decisions list --agent shop --policy banner --limit 10
     """
-    from learnloop.loop.decisions.reading import list_decisions
-
-    page = list_decisions(open_workspace(ctx), agent=agent, policy=policy, episode=episode, limit=limit, after=after)
+    found = open_workspace(ctx).decisions
+    page = found.list(agent=agent, policy=policy, episode=episode, limit=limit, after=after)
     if as_json:
-        print_json("learnloop.decisions/v1", data=page.rows, next_cursor=page.next_cursor)
+        print_json("learnloop.decisions/v1", data=page, next_cursor=page.next_cursor)
         return
     rows = [
         (each.decision_id, f"{each.agent_id}.{each.policy}", each.action, each.propensity, each.mode, each.created_at)
-        for each in page.rows
+        for each in page
     ]
     print_table(("decision", "policy", "action", "propensity", "mode", "made"), rows, empty=_NOTHING_YET)
     if page.next_cursor is not None:
@@ -149,9 +146,7 @@ def show(ctx: click.Context, decision_id: str, as_json: bool) -> None:
     Examples:
       learnloop decisions show 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012
     """
-    from learnloop.loop.decisions.reading import show_decision
-
-    found = show_decision(open_workspace(ctx), decision_id)
+    found = open_workspace(ctx).decisions.show(decision_id)
     decision = found.decision
     if as_json:
         print_json(
@@ -198,11 +193,7 @@ def reward(
       learnloop decisions reward 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012 1
       learnloop decisions reward 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012 click=1 minutes=-0.3
     """
-    from learnloop.core.rewards import RewardTarget
-    from learnloop.loop.rewards.recording import record_rewards
-
-    values, target = _parts(parts), RewardTarget(None, decision_id)
-    rewards = record_rewards(open_workspace(ctx), target, values, author=author, reason=reason)
+    rewards = open_workspace(ctx).decisions.reward(decision_id, _parts(parts), author=author, reason=reason)
     if as_json:
         print_json("learnloop.decision-rewards/v1", decision_id=decision_id, rewards=rewards)
         return
@@ -234,9 +225,7 @@ def activate(ctx: click.Context, decision_id: str, as_json: bool) -> None:
     Examples:
       learnloop decisions activate 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012
     """
-    from learnloop.loop.decisions.changes import activate as write
-
-    found = write(open_workspace(ctx), decision_id)
+    found = open_workspace(ctx).decisions.activate(decision_id)
     if as_json:
         print_json("learnloop.decision-activation/v1", activation=found)
         return
@@ -263,13 +252,13 @@ def evaluate(
       learnloop decisions evaluate shop banner
       learnloop decisions evaluate shop banner --target champion --target uniform --since 7d --json
     """
-    from learnloop.loop.decisions.counterfactual import DEFAULT_TARGETS, CounterfactualOptions, evaluate_decisions
+    from learnloop.loop.decisions.counterfactual import CounterfactualOptions
     from learnloop.loop.workspace.times import parse_moment
 
     for name in ("since", "until"):
         options[name] = None if options[name] is None else parse_moment(options[name])
     chosen = CounterfactualOptions(**{name: value for name, value in options.items() if value is not None})
-    found = evaluate_decisions(open_workspace(ctx), agent, policy, targets or DEFAULT_TARGETS, chosen)
+    found = open_workspace(ctx).decisions.evaluate(agent, policy, targets or None, chosen)
     if as_json:
         print_json("learnloop.counterfactual/v1", report=found)
         return
@@ -310,9 +299,7 @@ def match_rate_(ctx: click.Context, agent: str, policy: str, newest: int | None,
     Examples:
       learnloop decisions match-rate shop banner --newest 1000
     """
-    from learnloop.decisions.learning.apprentice import match_rate
-
-    found = match_rate(open_workspace(ctx).store, agent, policy, newest=newest)
+    found = open_workspace(ctx).decisions.match_rate(agent, policy, newest=newest)
     if as_json:
         print_json("learnloop.match-rate/v1", report=found)
     elif found.share is None or found.interval is None:
@@ -336,15 +323,13 @@ def updates(ctx: click.Context, agent: str, policy: str, limit: int, after: str 
     Examples:
       learnloop decisions updates shop banner --json
     """
-    from learnloop.loop.decisions.reading import list_updates
-
-    page = list_updates(open_workspace(ctx), agent, policy, limit=limit, after=after)
+    page = open_workspace(ctx).decisions.updates(agent, policy, limit=limit, after=after)
     if as_json:
-        print_json("learnloop.learning-updates/v1", data=page.rows, next_cursor=page.next_cursor)
+        print_json("learnloop.learning-updates/v1", data=page, next_cursor=page.next_cursor)
         return
     rows = [
         (each.ended_at, each.verdict, each.num_samples, each.num_held_out, each.error or "; ".join(each.reasons))
-        for each in page.rows
+        for each in page
     ]
     print_table(("ended", "verdict", "samples", "held out", "message"), rows, empty="no updates yet")
     if page.next_cursor is not None:
@@ -383,7 +368,6 @@ def settings(
     """
     from learnloop.cli.setting_values import changed
     from learnloop.decisions.service.settings import read_settings
-    from learnloop.decisions.service.settings_store import current, history, put
 
     is_change = bool(changes) or given is not None
     if is_change and is_history:
@@ -392,16 +376,16 @@ def settings(
         raise click.UsageError(
             "--version says which version is changed; give it with --set or --file, or use --history"
         )
-    workspace = open_workspace(ctx, create=is_change)
+    found = open_workspace(ctx, create=is_change).decisions
     if is_history:
-        _print_history(history(workspace.store, agent, policy), as_json)
+        _print_history(found.settings_history(agent, policy), as_json)
         return
-    held = current(workspace.store, agent, policy)
+    held = found.settings(agent, policy)
     if is_change:
         wanted = read_settings(changed(held.settings, changes, given))
         # what was read is what is changed: a version that came meanwhile must not be lost
         expected = how["version"] if how["version"] is not None else (held.version if changes else None)
-        held = put(workspace.store, agent, policy, wanted, author=how["author"], expected_version=expected)
+        held = found.change_settings(agent, policy, wanted, author=how["author"], expected_version=expected)
     if as_json:
         print_json(
             "learnloop.policy-settings/v1", agent_id=agent, policy=policy, version=held.version, settings=held.settings

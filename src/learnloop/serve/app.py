@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop import Workspace
 from learnloop.serve import background
 from learnloop.serve.http.application import Application
 from learnloop.serve.http.operations import Operations

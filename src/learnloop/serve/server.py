@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from learnloop.core.errors import AuthError
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop import Workspace
 from learnloop.serve.app import create_app
 from learnloop.serve.http.operations import Operations
 from learnloop.serve.http.server import Server

@@ -12,8 +12,8 @@ from starlette.requests import Request
 from learnloop.core.ids import new_id
 from learnloop.core.records import ApiScope
 from learnloop.core.version import __version__
+from learnloop.loop import Workspace
 from learnloop.loop.workspace.api_keys import list_keys
-from learnloop.loop.workspace.workspace import Workspace
 from learnloop.serve.http.problems import ErrorTable
 from learnloop.serve.http.site import About, Site
 from learnloop.serve.http.threads import Threads

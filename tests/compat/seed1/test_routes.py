@@ -20,8 +20,8 @@ from learnloop.compat.seed1.settings import MUTATIONS
 from learnloop.compat.seed1.update_process import Done, Job
 from learnloop.core.errors import UnreachableError
 from learnloop.core.records import ApiScope, Decision, LearningUpdate
+from learnloop.loop import Workspace
 from learnloop.loop.workspace.api_keys import create_key
-from learnloop.loop.workspace.workspace import Workspace
 from tests.serve.conftest import Running, Start
 from tests.serve.running import Reply, eventually
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import learnloop as ll
+from learnloop.algorithms import ExplorationConfig
 from learnloop.core.errors import ConflictError, NotFoundError, UsageError
 from learnloop.loop import find_settings
 from learnloop.rewards import LabelAsk, LabelQueue
@@ -84,3 +86,27 @@ def test_labels_are_asked_for_given_and_listed(tmp_path: Path) -> None:
         assert labels.list().next_cursor is None
         with pytest.raises(ConflictError):
             labels.answer(first, "bad", author="eva")
+
+
+def test_decisions_are_listed_rewarded_and_set(tmp_path: Path) -> None:
+    with ll.Loop("bot", home=tmp_path, seed=1) as loop:
+        made = [loop.choose("side", ["left", "right"], {"light": float(number)}) for number in range(3)]
+        loop.flush()
+        decisions = loop.workspace.decisions
+        page = decisions.list(agent="bot", policy="side", limit=2)
+        assert [row["decision_id"] for row in page.rows()] == [made[2].decision_id, made[1].decision_id]
+        (oldest,) = decisions.list(agent="bot", limit=2, after=page.next_cursor)
+        assert [each.value for each in decisions.reward(oldest.decision_id, {"clicked": 1.0}, author="ada")] == [1.0]
+        assert decisions.show(oldest.decision_id).reward == 1.0
+        held = decisions.settings("bot", "side")
+        other = msgspec.structs.replace(held.settings, exploration=ExplorationConfig(epsilon=0.2))
+        changed = decisions.change_settings("bot", "side", other, expected_version=held.version)
+        assert decisions.settings("bot", "side") == changed
+        versions = [row["version"] for row in decisions.settings_history("bot", "side").rows()]
+        assert versions == list(range(changed.version, 0, -1))
+        with pytest.raises(ConflictError):
+            decisions.change_settings("bot", "side", held.settings, expected_version=held.version)
+        assert decisions.updates("bot", "side") == []
+        assert decisions.match_rate("bot", "side").share is None
+        with pytest.raises(NotFoundError):
+            decisions.show("none")

@@ -10,10 +10,10 @@ import pytest
 
 from learnloop.core.errors import ConflictError, NotFoundError, UsageError
 from learnloop.core.records import Episode, EpisodeStatus, LabelRequest, LabelStatus, Reward
+from learnloop.loop import Workspace
 from learnloop.loop.rewards.labelling import label, label_queue, show_requests
 from learnloop.loop.rewards.learned import labelled_attempts
 from learnloop.loop.workspace.settings import find_settings
-from learnloop.loop.workspace.workspace import Workspace
 from learnloop.rewards.learned.label_queue import LabelAsk
 from learnloop.store.queries.labels import unlabelled_episodes
 from tests.loop.recorded_runs import answered

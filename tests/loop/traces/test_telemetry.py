@@ -9,9 +9,9 @@ import pytest
 
 from learnloop.core.errors import ConflictError, FormatError
 from learnloop.core.records import Reward, Span
+from learnloop.loop import Workspace
 from learnloop.loop.traces.telemetry import Telemetry
 from learnloop.loop.workspace.settings import find_settings
-from learnloop.loop.workspace.workspace import Workspace
 from tests.traces.otlp import requests as otlp
 from tests.traces.otlp.requests import log, span
 

@@ -16,10 +16,10 @@ import pytest
 from learnloop.core.clock import now
 from learnloop.core.errors import NotFoundError, UsageError
 from learnloop.core.records import Agent, ApiKey, ApiScope
+from learnloop.loop import Workspace
 from learnloop.loop.workspace.api_keys import create_key, list_keys, revoke_key, verify_key
 from learnloop.loop.workspace.maintenance import backup, restore
 from learnloop.loop.workspace.settings import find_settings
-from learnloop.loop.workspace.workspace import Workspace
 from learnloop.store import Store
 
 

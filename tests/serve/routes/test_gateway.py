@@ -13,9 +13,9 @@ import pytest
 
 from learnloop.core.errors import UsageError
 from learnloop.core.records import ApiScope, Episode, EpisodeStatus, Span, SpanStatus
+from learnloop.loop import Workspace
 from learnloop.loop.traces.gateway import close_left_open
 from learnloop.loop.workspace.api_keys import create_key
-from learnloop.loop.workspace.workspace import Workspace
 from learnloop.serve.routes.gateway import GatewayOptions, make_gateway
 from learnloop.traces.conversation.messages import text_of
 from learnloop.traces.conversation.steps import steps_of

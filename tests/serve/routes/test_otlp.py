@@ -13,8 +13,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from learnloop.core.records import ApiScope, Episode, EpisodeStatus, Reward, Span
+from learnloop.loop import Workspace
 from learnloop.loop.workspace.api_keys import create_key
-from learnloop.loop.workspace.workspace import Workspace
 from learnloop.serve.routes.otlp import MAX_BYTES
 from tests.serve.conftest import Running, Start
 from tests.serve.running import Reply, eventually

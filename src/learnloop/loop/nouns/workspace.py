@@ -9,6 +9,7 @@ from learnloop.loop.workspace import workspace
 
 if TYPE_CHECKING:
     from learnloop.loop.nouns.datasets import Datasets
+    from learnloop.loop.nouns.decisions import Decisions
     from learnloop.loop.nouns.labels import Labels
     from learnloop.loop.nouns.policies import RegisteredPolicies
 
@@ -25,6 +26,13 @@ class Workspace(workspace.Workspace):
         from learnloop.loop.nouns.policies import RegisteredPolicies
 
         return RegisteredPolicies(self)
+
+    @cached_property
+    def decisions(self) -> Decisions:
+        """What was chosen and what it earned; settings of policies: ``list``, ``show``, ``reward``, ``evaluate`` ..."""
+        from learnloop.loop.nouns.decisions import Decisions
+
+        return Decisions(self)
 
     @cached_property
     def labels(self) -> Labels:

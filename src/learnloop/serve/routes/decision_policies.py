@@ -13,19 +13,16 @@ from starlette.responses import Response
 from learnloop.core.errors import ConflictError
 from learnloop.core.ids import check_cursor
 from learnloop.core.records import ApiScope, LearningUpdate, PolicySettings
-from learnloop.decisions.learning.apprentice import MatchRate, match_rate
+from learnloop.decisions.learning.apprentice import MatchRate
 from learnloop.decisions.service.policies import registered_name
 from learnloop.decisions.service.settings import DecisionSettings, VersionedSettings, read_settings
-from learnloop.decisions.service.settings_store import current, history, put
 from learnloop.evaluation.off_policy import Estimator
 from learnloop.loop.decisions.counterfactual import (
     DEFAULT_TARGETS,
     MAX_DECISIONS,
     Counterfactual,
     CounterfactualOptions,
-    evaluate_decisions,
 )
-from learnloop.loop.decisions.reading import list_updates
 from learnloop.serve.deciding import Deciding
 from learnloop.serve.http.calls import call_of
 from learnloop.serve.http.conditional import demand_match, etag_of, tagged
@@ -87,7 +84,7 @@ async def get_settings(request: Request, agent_id: str, policy: str) -> Response
     """Show how a policy chooses and learns; its ETag is what a change has to name."""
     service = service_of(request)
     registered_name(agent_id, policy)
-    found = await service.call(current, service.workspace.store, agent_id, policy)
+    found = await service.call(service.workspace.decisions.settings, agent_id, policy)
     return _tagged(request, agent_id, policy, found)
 
 
@@ -106,14 +103,13 @@ async def put_settings(request: Request, agent_id: str, policy: str) -> Response
     service = service_of(request)
     registered_name(agent_id, policy)
     settings = read_settings(await read_json(request, dict[str, Any]))
-    store = service.workspace.store
-    before = await service.call(current, store, agent_id, policy)
+    decisions = service.workspace.decisions
+    before = await service.call(decisions.settings, agent_id, policy)
     demand_match(request, etag_of(before.version))
     caller = call_of(request.scope).caller
     try:
         now = await service.call(
-            put,
-            store,
+            decisions.change_settings,
             agent_id,
             policy,
             settings,
@@ -121,7 +117,7 @@ async def put_settings(request: Request, agent_id: str, policy: str) -> Response
             expected_version=before.version,
         )
     except ConflictError:  # somebody else was faster since the look above
-        latest = await service.call(current, store, agent_id, policy)
+        latest = await service.call(decisions.settings, agent_id, policy)
         demand_match(request, etag_of(latest.version))
         raise
     await service.call(service.part(Deciding).policies.load, agent_id, policy)  # what comes next is decided by them
@@ -140,8 +136,8 @@ async def get_settings_history(
     service = service_of(request)
     registered_name(agent_id, policy)
     before = None if after is None else int(after)
-    store = service.workspace.store
-    found = await service.call(history, store, agent_id, policy, limit=limit + 1, before=before)
+    history = service.workspace.decisions.settings_history
+    found = await service.call(history, agent_id, policy, limit=limit + 1, before=before)
     cursor = str(found[limit - 1].version) if len(found) > limit else None
     return answer(SettingsHistory(data=found[:limit], next_cursor=cursor))
 
@@ -158,8 +154,8 @@ async def get_updates(
     service = service_of(request)
     registered_name(agent_id, policy)
     check_cursor(after)
-    page = await service.call(list_updates, service.workspace, agent_id, policy, limit=limit, after=after)
-    return answer(UpdateList(data=page.rows, next_cursor=page.next_cursor))
+    page = await service.call(service.workspace.decisions.updates, agent_id, policy, limit=limit, after=after)
+    return answer(UpdateList(data=page, next_cursor=page.next_cursor))
 
 
 @operations.get(f"{_PATH}/match-rate", scope=ApiScope.READ, response=MatchRate)
@@ -172,7 +168,7 @@ async def get_match_rate(
     """Show how often the policy's own choice was the caller's: what apprentice mode is judged by."""
     service = service_of(request)
     registered_name(agent_id, policy)
-    return answer(await service.call(match_rate, service.workspace.store, agent_id, policy, newest=newest))
+    return answer(await service.call(service.workspace.decisions.match_rate, agent_id, policy, newest=newest))
 
 
 @operations.post(f"{_PATH}/evaluate", scope=ApiScope.READ, request=EvaluationBody, response=Counterfactual)
@@ -191,7 +187,7 @@ async def evaluate_policy(request: Request, agent_id: str, policy: str) -> Respo
         held_out_share=body.held_out_share,
         newest=body.newest,
     )
-    found = await service.call(evaluate_decisions, service.workspace, agent_id, policy, body.targets, options)
+    found = await service.call(service.workspace.decisions.evaluate, agent_id, policy, body.targets, options)
     return answer(found)
 
 

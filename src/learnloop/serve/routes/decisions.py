@@ -7,11 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from learnloop.core.records import ApiScope, Decision, DecisionActivation, Reward
-from learnloop.core.rewards import RewardTarget
-from learnloop.loop.decisions.changes import activate
-from learnloop.loop.decisions.feedback import Feedback, record_feedback
-from learnloop.loop.decisions.reading import DecisionDetail, list_decisions, show_decision
-from learnloop.loop.rewards.recording import record_rewards
+from learnloop.loop.decisions.feedback import Feedback
+from learnloop.loop.decisions.reading import DecisionDetail
 from learnloop.serve.deciding import Deciding, deciding
 from learnloop.serve.http.calls import call_of
 from learnloop.serve.http.json_bodies import answer, read_json
@@ -107,22 +104,21 @@ async def get_decisions(
     """List decisions, the newest first, narrowed by agent, policy and episode."""
     service = service_of(request)
     page = await service.call(
-        list_decisions,
-        service.workspace,
+        service.workspace.decisions.list,
         agent=agent_id,
         policy=policy,
         episode=episode_id,
         limit=limit,
         after=after,
     )
-    return answer(DecisionList(data=page.rows, next_cursor=page.next_cursor))
+    return answer(DecisionList(data=page, next_cursor=page.next_cursor))
 
 
 @operations.get("/v1/decisions/{decision_id}", scope=ApiScope.READ, response=DecisionDetail)
 async def get_decision(request: Request, decision_id: str) -> Response:
     """Show a decision with its rewards, and whether it counts."""
     service = service_of(request)
-    return answer(await service.call(show_decision, service.workspace, decision_id))
+    return answer(await service.call(service.workspace.decisions.show, decision_id))
 
 
 @operations.post(
@@ -160,7 +156,7 @@ async def reward_decisions(request: Request) -> Response:
 async def activate_decision(request: Request, decision_id: str) -> Response:
     """Say that the action of a deferred decision was used, so that it counts from now on."""
     service = service_of(request)
-    return answer(await service.call(activate, service.workspace, decision_id))
+    return answer(await service.call(service.workspace.decisions.activate, decision_id))
 
 
 @operations.post(
@@ -171,14 +167,13 @@ async def give_feedback(request: Request) -> Response:
     service = service_of(request)
     body = await read_json(request, FeedbackBody)
     rewards = await service.call(
-        record_feedback,
-        service.workspace,
+        service.workspace.decisions.feedback,
         body,
         decision_id=body.decision_id,
         episode_id=body.episode_id,
         key=call_of(request.scope).effect_id,
     )
-    return answer(Rewarded(rewards=rewards), 201)
+    return answer(Rewarded(rewards=list(rewards)), 201)
 
 
 async def _give(request: Request, decision_id: str, body: RewardBody) -> Rewarded:
@@ -197,8 +192,6 @@ async def _give(request: Request, decision_id: str, body: RewardBody) -> Rewarde
     service = service_of(request)
     call = call_of(request.scope)
     author = None if call.caller is None else call.caller.name
-    target = RewardTarget(None, decision_id)
-    rewards = await service.call(
-        record_rewards, service.workspace, target, values, reason=body.reason, author=author, key=call.effect_id
-    )
-    return Rewarded(rewards=rewards)
+    give = service.workspace.decisions.reward
+    rewards = await service.call(give, decision_id, values, reason=body.reason, author=author, key=call.effect_id)
+    return Rewarded(rewards=list(rewards))

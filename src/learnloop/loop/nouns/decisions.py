@@ -1,0 +1,212 @@
+"""``ws.decisions``: what was chosen, what it earned, how policies choose, and what others would have earned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from learnloop.core.records import Decision, DecisionActivation, LearningUpdate, PolicySettings, Reward
+from learnloop.core.rewards import RewardTarget
+from learnloop.loop.decisions.changes import activate
+from learnloop.loop.decisions.reading import DecisionDetail, list_decisions, list_updates, show_decision
+from learnloop.loop.nouns.listing import Listing, Page
+from learnloop.loop.rewards.recording import record_rewards
+from learnloop.loop.workspace.workspace import Workspace
+
+if TYPE_CHECKING:
+    from learnloop.decisions.learning.apprentice import MatchRate
+    from learnloop.decisions.service.settings import DecisionSettings, VersionedSettings
+    from learnloop.loop.decisions.counterfactual import Counterfactual, CounterfactualOptions
+    from learnloop.loop.decisions.feedback import Feedback
+    from learnloop.loop.decisions.importing import DecisionImport
+
+
+class Decisions:
+    """The decisions of a workspace, and the settings of the policies that make them.
+
+    Args:
+        workspace: an open one; it stays its owner's.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    def import_(self, path: Path, *, agent: str, policy: str, **how: Any) -> DecisionImport:
+        """Writes the decisions of a log of Azure Personalizer or Vowpal Wabbit; see ``import_decisions``."""
+        from learnloop.loop.decisions.importing import import_decisions
+
+        return import_decisions(self._workspace, path, agent=agent, policy=policy, **how)
+
+    def list(
+        self,
+        *,
+        agent: str | None = None,
+        policy: str | None = None,
+        episode: str | None = None,
+        limit: int = 50,
+        after: str | None = None,
+    ) -> Page[Decision]:
+        """Returns decisions, what was stored last first, narrowed by what is not None.
+
+        Args:
+            agent: only this agent's.
+            policy: only of this policy.
+            episode: only of this episode.
+            limit: the most to list.
+            after: ``next_cursor`` of the page before.
+
+        Raises:
+            UsageError: the limit is out of range, or the cursor is not valid.
+        """
+        page = list_decisions(self._workspace, agent=agent, policy=policy, episode=episode, limit=limit, after=after)
+        return Page(page.rows, _decision_row, page.next_cursor)
+
+    def show(self, decision_id: str) -> DecisionDetail:
+        """Returns a decision with its rewards.
+
+        Raises:
+            NotFoundError: there is no decision of this id.
+        """
+        return show_decision(self._workspace, decision_id)
+
+    def reward(
+        self,
+        decision_id: str,
+        values: Mapping[str, float | None],
+        *,
+        author: str | None = None,
+        reason: str | None = None,
+        key: str | None = None,
+    ) -> Sequence[Reward]:
+        """Writes what a decision was worth, in parts by name which add up, and returns them.
+
+        Args:
+            decision_id: which one.
+            values: the same part again replaces it; None: it is known that it cannot be known.
+            author: who says so.
+            reason: why.
+            key: the same for the same reward, so that telling it twice stores it once; None: each is a new one.
+
+        Raises:
+            NotFoundError: there is no such decision.
+            UsageError: a part cannot be given.
+        """
+        target = RewardTarget(None, decision_id)
+        return record_rewards(self._workspace, target, values, author=author, reason=reason, key=key)
+
+    def feedback(
+        self,
+        feedback: Feedback,
+        *,
+        decision_id: str | None = None,
+        episode_id: str | None = None,
+        key: str | None = None,
+    ) -> Sequence[Reward]:
+        """Writes what a user says of a decision or an episode as parts of its reward; see ``record_feedback``."""
+        from learnloop.loop.decisions.feedback import record_feedback
+
+        return record_feedback(self._workspace, feedback, decision_id=decision_id, episode_id=episode_id, key=key)
+
+    def activate(self, decision_id: str) -> DecisionActivation:
+        """Says that a deferred decision was used; returns when that was said first.
+
+        Raises:
+            NotFoundError: there is no such decision.
+        """
+        return activate(self._workspace, decision_id)
+
+    def evaluate(
+        self,
+        agent: str,
+        policy: str,
+        targets: Sequence[str] | None = None,
+        options: CounterfactualOptions | None = None,
+    ) -> Counterfactual:
+        """Returns what other policies would have earned on the logged decisions; see ``evaluate_decisions``."""
+        from learnloop.loop.decisions.counterfactual import DEFAULT_TARGETS, evaluate_decisions
+
+        return evaluate_decisions(
+            self._workspace, agent, policy, DEFAULT_TARGETS if targets is None else targets, options
+        )
+
+    def match_rate(self, agent: str, policy: str, *, newest: int | None = None) -> MatchRate:
+        """Returns how often a policy would have chosen what the caller's own logic chose.
+
+        Args:
+            agent: whose policy.
+            policy: which one.
+            newest: of so many decisions, the newest; None: of all.
+        """
+        from learnloop.decisions.learning.apprentice import match_rate
+
+        return match_rate(self._workspace.store, agent, policy, newest=newest)
+
+    def updates(self, agent: str, policy: str, *, limit: int = 50, after: str | None = None) -> Page[LearningUpdate]:
+        """Returns what the learner tried for a policy, the newest first, with its verdicts.
+
+        Raises:
+            UsageError: the limit is out of range.
+        """
+        page = list_updates(self._workspace, agent, policy, limit=limit, after=after)
+        return Page(page.rows, _update_row, page.next_cursor)
+
+    def settings(self, agent: str, policy: str) -> VersionedSettings:
+        """Returns how a policy chooses and learns, with the version of these settings; version 0: the defaults."""
+        from learnloop.decisions.service.settings_store import current
+
+        return current(self._workspace.store, agent, policy)
+
+    def change_settings(
+        self,
+        agent: str,
+        policy: str,
+        settings: DecisionSettings,
+        *,
+        author: str | None = None,
+        expected_version: int | None = None,
+    ) -> VersionedSettings:
+        """Writes how a policy chooses and learns as the next version of its settings, and returns it.
+
+        Args:
+            agent: whose policy.
+            policy: which one.
+            settings: all of them.
+            author: who says so.
+            expected_version: the version that this replaces; None: whichever holds.
+
+        Raises:
+            ConflictError: another version holds.
+        """
+        from learnloop.decisions.service.settings_store import put
+
+        return put(self._workspace.store, agent, policy, settings, author=author, expected_version=expected_version)
+
+    def settings_history(
+        self, agent: str, policy: str, *, limit: int | None = None, before: int | None = None
+    ) -> Listing[PolicySettings]:
+        """Returns the versions of a policy's settings, the newest first.
+
+        Args:
+            agent: whose policy.
+            policy: which one.
+            limit: the most to list; None: all.
+            before: only versions before this one.
+        """
+        from learnloop.decisions.service.settings_store import history
+
+        return Listing(history(self._workspace.store, agent, policy, limit=limit, before=before), _settings_row)
+
+
+def _decision_row(decision: Decision) -> dict[str, Any]:
+    names = ("decision_id", "agent_id", "policy", "episode_id", "action", "propensity", "mode", "created_at")
+    return {name: getattr(decision, name) for name in names}
+
+
+def _update_row(update: LearningUpdate) -> dict[str, Any]:
+    names = ("learning_update_id", "ended_at", "verdict", "num_samples", "num_held_out", "error")
+    return {name: getattr(update, name) for name in names}
+
+
+def _settings_row(settings: PolicySettings) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in ("version", "created_at", "author")}
