@@ -80,7 +80,7 @@ def rewards_naming(
     return found
 
 
-def waiting_rewards(connection: Connection, episode_ids: Collection[str]) -> list[tuple[str, str]]:
+def span_rewards(connection: Connection, episode_ids: Collection[str]) -> list[tuple[str, str]]:
     """Returns of the rewards that name one of these episodes and a span the ids of the reward and of the span."""
     table = schema.rewards.c
     query = select(table.reward_id, table.span_id).where(

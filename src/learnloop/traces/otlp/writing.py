@@ -16,7 +16,7 @@ from learnloop.store import Connection, insert_records
 from learnloop.store.insert import reopen_episodes
 from learnloop.store.queries.episodes import episode_states
 from learnloop.store.queries.records import all_records, change_records, remove_records
-from learnloop.store.queries.rewards import waiting_rewards
+from learnloop.store.queries.rewards import span_rewards
 from learnloop.store.queries.spans import spans_of_responses
 from learnloop.traces.conversation.steps import MODEL_OPERATIONS
 from learnloop.traces.otlp.mapping import Mapped
@@ -145,7 +145,7 @@ def _settle_waiting(connection: Connection, spans: Sequence[Span]) -> None:
     if not by_name:
         return
     homes = {span.trace_id for span in spans} | by_name.keys()
-    for reward_id, span_id in waiting_rewards(connection, homes):
+    for reward_id, span_id in span_rewards(connection, homes):
         span = by_name.get(span_id)
         if span is not None:
             changes = {"episode_id": span.trace_id, "span_id": _place(span)}
