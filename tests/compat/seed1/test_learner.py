@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from learnloop.algorithms.on_policy.segment_ppo import MAX_NORM
-from learnloop.compat.seed1.learner import MutationLearner
+from learnloop.algorithms.on_policy.segment_ppo import MAX_NORM, dropout_of
+from learnloop.compat.seed1.learner import MAX_BATCH, MutationLearner, Snapshot
 from learnloop.compat.seed1.settings import MUTATIONS, MutationSettings, read_mutation_settings
 from learnloop.compat.seed1.transition_buffer import SentTransition, segments_of, steps_of
 from learnloop.compat.seed1.update_process import Done, Job, UpdateProcess
@@ -26,10 +26,15 @@ from learnloop.core.errors import (
     UnreachableError,
     UsageError,
 )
+from learnloop.nn.mlp.network import MLP, Head, MLPConfig
 
 SIZE = 6
 OPTIONS: dict[str, Any] = {"net_arch": (16, 8), "batch_size": 4}
 SETTINGS = MutationSettings(input_dim=SIZE, min_transitions=8, buffer_size=64, seed=3, options=OPTIONS)
+SMALL = MLPConfig(
+    input_size=SIZE, hidden=(16, 8), heads=(Head(name="policy", size=3), Head(name="value", size=1)), shared=False,
+    layer_norm=True, dropout=0.2,
+)  # fmt: skip
 
 
 def states(count: int, seed: int = 0) -> np.ndarray:
@@ -557,3 +562,23 @@ def test_updates_that_fail_do_not_let_the_buffer_grow_and_it_can_be_loaded(tmp_p
     assert len(again._buffer) == len(learner._buffer)
     assert again.update() is not None
     filled(again, room)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 8, 9, MAX_BATCH, MAX_BATCH + 1, 3 * MAX_BATCH])
+def test_each_row_is_as_in_one_pass_through_its_own_mask(number: int) -> None:
+    network = MLP(SMALL, seed=1)
+    rows = np.random.default_rng(number).normal(size=(number, SIZE)).astype(np.float32)
+    found = Snapshot(network, 7).outputs(list(rows))
+    wanted = network.forward(rows, dropout_of(rows, 7, network.num_masks))
+    assert found.shape == (number, 4)
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+def test_outputs_stay_when_others_are_asked_for() -> None:
+    snapshot = Snapshot(MLP(SMALL, seed=1), 0)
+    first, second = np.ones((2, SIZE), dtype=np.float32) * np.array([[1], [-3]], dtype=np.float32)
+    for number in (1, 4):
+        kept = snapshot.outputs([first] * number)
+        before = kept.copy()
+        snapshot.outputs([second] * number)
+        np.testing.assert_array_equal(kept, before)

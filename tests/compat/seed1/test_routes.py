@@ -372,6 +372,7 @@ def test_clients_at_once_learn_as_one_after_the_other(workspace: Workspace, star
             good(server, "/store_experience", step, **headers[who])
         found.append(advantages(server))
         learner._buffer.take()
+        learner._buffer.settle(learned=True)
     assert found[0] == found[1]
     of_poor, of_rich = np.frombuffer(found[0], np.float32).reshape(2, 5)
     assert np.abs(of_poor).max() < 10 < of_rich.max()

@@ -20,10 +20,9 @@ import msgspec
 import numpy as np
 
 from learnloop.algorithms.base.states import AlgorithmState, count_of, part_of, prefixed
-from learnloop.algorithms.on_policy.segment_ppo import MAX_NORM, SegmentPPO, is_readable
+from learnloop.algorithms.on_policy.segment_ppo import MAX_NORM, SegmentPPO, dropout_of, is_readable
 from learnloop.compat.seed1.checkpoints import NamedCheckpoints
 from learnloop.compat.seed1.settings import MUTATIONS, MutationSettings
-from learnloop.compat.seed1.snapshot import Snapshot
 from learnloop.compat.seed1.transition_buffer import SentTransition, TransitionBuffer, segments_of, steps_of
 from learnloop.compat.seed1.update_process import Done, Job
 from learnloop.compat.seed1.update_process import learn as learn_here
@@ -41,6 +40,8 @@ from learnloop.core.errors import (
 from learnloop.core.ids import new_id
 from learnloop.core.records import Decision, LearningUpdate
 from learnloop.core.seeding import generator
+from learnloop.nn.mlp.network import MAX_BATCH_SIZES
+from learnloop.nn.network import Network
 from learnloop.system.state_file import State
 
 AGENT = "mutations"
@@ -53,8 +54,42 @@ RECENT = 100
 MAX_REWARD = 1e6
 """Rewards are from minus this to this: the squares of larger ones leave what float32 computes well."""
 _SLACK_BYTES = 1 << 20
+MIN_BATCH = 3
+"""Fewer rows go through the network one by one."""
+BATCH_STEP = 4
+"""Others go in batches of this size, or of a multiple of it."""
+MAX_BATCH = BATCH_STEP * MAX_BATCH_SIZES
+"""More go in several, so that the network keeps the buffers of each size."""
 
 _log = logging.getLogger(__name__)
+
+
+class Snapshot(NamedTuple):
+    """The network that chooses."""
+
+    network: Network
+    num_updates: int
+    """Gradient steps behind it."""
+
+    def outputs(self, states: Sequence[F32]) -> F32:
+        """Returns the network's outputs for observations of shape ``(size,)``, shape ``(len(states), output_size)``.
+
+        BLAS takes less time for four rows than for three, and for two apart than for two together: batches are filled
+        up.
+        """
+        if len(states) < MIN_BATCH:
+            return np.concatenate([self._passed(state[None]).copy() for state in states])
+        batches = [states[first : first + MAX_BATCH] for first in range(0, len(states), MAX_BATCH)]
+        return np.concatenate([self._batch_outputs(batch) for batch in batches])
+
+    def _batch_outputs(self, states: Sequence[F32]) -> F32:
+        number = len(states)
+        rows = np.zeros((-(-number // BATCH_STEP) * BATCH_STEP, self.network.input_size), dtype=np.float32)
+        np.stack(states, out=rows[:number])
+        return self._passed(rows)[:number].copy()
+
+    def _passed(self, rows: F32) -> F32:
+        return self.network.predict(rows, dropout_of(rows, self.num_updates, self.network.num_masks))
 
 
 class Selection(NamedTuple):
@@ -103,11 +138,41 @@ class Updated(NamedTuple):
 
 
 class _History(msgspec.Struct, kw_only=True):
+    """What came and was learned so far; lists are of the last ``RECENT``."""
+
     total_updates: int = 0
     total_episodes: int = 0
     max_reward: float | None = None
     returns: list[float] = []
     updates: list[tuple[float, float, float, float]] = []
+    """Policy loss, value loss, entropy and approximate KL of each update."""
+
+    def note_episode(self, total: float) -> None:
+        """Counts an episode that ended, with the sum of its rewards."""
+        self.total_episodes += 1
+        self.returns = [*self.returns[1 - RECENT :], total]
+        self.max_reward = total if self.max_reward is None else max(self.max_reward, total)
+
+    def note_update(self, losses: tuple[float, float, float, float]) -> None:
+        """Counts an update."""
+        self.total_updates += 1
+        self.updates = [*self.updates[1 - RECENT :], losses]
+
+    def stats(self) -> TrainingStats | None:
+        """Returns its totals and averages; None before the first update."""
+        if not self.updates:
+            return None
+        policy_loss, value_loss, entropy, kl = np.mean(self.updates, axis=0).tolist()
+        return TrainingStats(
+            total_updates=self.total_updates,
+            total_episodes=self.total_episodes,
+            avg_reward=math.fsum(self.returns) / len(self.returns) if self.returns else None,
+            max_reward=self.max_reward,
+            avg_policy_loss=policy_loss,
+            avg_value_loss=value_loss,
+            avg_entropy=entropy,
+            avg_kl=kl,
+        )
 
 
 class MutationLearner:
@@ -131,13 +196,12 @@ class MutationLearner:
         """Held while the network learns, is saved or loaded."""
         self._lock = threading.Lock()
         """Held, briefly, while the buffer and the history are changed."""
-        self._ppo = self._new_ppo(self._seed)
+        self._ppo = settings.ppo(self._seed)
+        self._snapshot = self._taken(self._ppo)
         self._checkpoints: NamedCheckpoints | None = None
         if folder is not None:
             max_bytes = max_checkpoint_bytes(settings, self._ppo.network.parameters.size)
             self._checkpoints = NamedCheckpoints(folder, FORMAT, max_bytes)
-        self._distribution = self._ppo.distribution
-        self._snapshot = self._taken(self._ppo)
         self._rng = generator(self._seed, "mutations", "choices")
         self._buffer = TransitionBuffer(settings.buffer_size, settings.input_dim)
         self._history = _History()
@@ -166,22 +230,19 @@ class MutationLearner:
         Raises:
             DivergedError: as ``select``; nothing was chosen for any of them.
         """
-        snapshot = self._snapshot
+        snapshot, distribution = self._snapshot, self._ppo.distribution
         outputs = self._outputs(snapshot, states)
-        logits = outputs[:, :-1]
-        actions, log_probs = self._distribution.sample(logits, self._rng)
-        if any(deterministic):
-            actions = np.where(deterministic, self._distribution.mode(logits), actions)
-            log_probs = self._distribution.evaluate(logits, actions).log_probs
-        rows = zip(states, deterministic, actions.tolist(), _softmax(logits), strict=True)
+        logits, certain = outputs[:, :-1], np.array(deterministic)
+        actions, log_probs = distribution.sample(logits, self._rng)
+        chances = _softmax(logits)
+        if certain.any():
+            actions = np.where(certain, distribution.mode(logits), actions)
+            log_probs = distribution.evaluate(logits, actions).log_probs
+            chances = np.where(certain[:, None], np.eye(len(MUTATIONS))[actions], chances)
+        columns = (actions.tolist(), log_probs.tolist(), outputs[:, -1].tolist(), chances.tolist())
         return [
-            Selection(
-                action,
-                float(log_probs[row]),
-                float(outputs[row, -1]),
-                _decision(snapshot, state, action, None if is_certain else probabilities),
-            )
-            for row, (state, is_certain, action, probabilities) in enumerate(rows)
+            Selection(action, log_prob, value, _decision(snapshot, state, action, probabilities))
+            for state, action, log_prob, value, probabilities in zip(states, *columns, strict=True)
         ]
 
     def distribution(self, state: F32) -> list[float]:
@@ -232,7 +293,7 @@ class MutationLearner:
                 )
             total = self._buffer.add(transition)
             if total is not None:
-                self._note_episode(total)
+                self._history.note_episode(total)
             return len(self._buffer)
 
     def _check(self, transition: SentTransition) -> None:
@@ -245,29 +306,10 @@ class MutationLearner:
             if not low <= value <= high:  # NaN too
                 raise UsageError(f"{name} is {value:g}; allowed are numbers from {low:g} to {high:g}")
 
-    def _note_episode(self, total: float) -> None:
-        history = self._history
-        history.total_episodes += 1
-        history.returns = [*history.returns[1 - RECENT :], total]
-        history.max_reward = total if history.max_reward is None else max(history.max_reward, total)
-
     def stats(self) -> TrainingStats | None:
         """Returns what came and was learned so far; None before the first update."""
         with self._lock:
-            history = self._history
-            if not history.updates:
-                return None
-            policy_loss, value_loss, entropy, kl = np.mean(history.updates, axis=0).tolist()
-            return TrainingStats(
-                total_updates=history.total_updates,
-                total_episodes=history.total_episodes,
-                avg_reward=math.fsum(history.returns) / len(history.returns) if history.returns else None,
-                max_reward=history.max_reward,
-                avg_policy_loss=policy_loss,
-                avg_value_loss=value_loss,
-                avg_entropy=entropy,
-                avg_kl=kl,
-            )
+            return self._history.stats()
 
     # Learning ----------------------------------------------------------------------------------------------------
 
@@ -296,10 +338,10 @@ class MutationLearner:
                 self._ppo.restore(done.state)
             except BaseException:
                 with self._lock:
-                    self._buffer.put_back(taken)
+                    self._buffer.settle(learned=False)
                 raise
             self._snapshot = self._taken(self._ppo)
-            updated = self._noted(done, len(taken), started, time.perf_counter() - clock)
+            updated = self._noted(done.metrics, len(taken), started, time.perf_counter() - clock)
             interval = self.settings.checkpoint_interval
             if self._checkpoints is not None and interval and self._history.total_updates % interval == 0:
                 try:
@@ -310,51 +352,30 @@ class MutationLearner:
 
     def _job(self, taken: list[SentTransition]) -> Job:
         settings = self.settings
-        return Job(
-            config=self._ppo.config,
-            size=settings.input_dim,
-            num_actions=len(MUTATIONS),
-            seed=self._seed,
-            weight_decay=settings.weight_decay,
-            rate_factor=self._rate_factor(),
-            state=self._ppo.state(),
-            steps=steps_of(segments_of(taken), settings.input_dim),
-        )
+        rate_factor = settings.decay ** (self._history.total_updates // settings.decay_interval)
+        steps = steps_of(segments_of(taken), settings.input_dim)
+        return Job(settings, self._seed, rate_factor, self._ppo.state(), steps)
 
-    def _rate_factor(self) -> float:
-        return self.settings.decay ** (self._history.total_updates // self.settings.decay_interval)
-
-    def _noted(self, done: Done, num_steps: int, started: datetime, seconds: float) -> Updated:
-        metrics = done.metrics
+    def _noted(self, metrics: dict[str, float], num_steps: int, started: datetime, seconds: float) -> Updated:
         losses = (
             metrics["train/policy_gradient_loss"],
             metrics["train/value_loss"],
             -metrics["train/entropy_loss"],
             metrics["train/approx_kl"],
         )
-        rate = metrics["train/learning_rate"] * self._rate_factor()
         with self._lock:
-            self._buffer.forget()
-            history = self._history
-            history.total_updates += 1
-            history.updates = [*history.updates[1 - RECENT :], losses]
+            self._buffer.settle(learned=True)
+            self._history.note_update(losses)
             figures = UpdateFigures(
                 policy_loss=losses[0],
                 value_loss=losses[1],
                 entropy=losses[2],
                 approx_kl=losses[3],
                 clip_fraction=metrics["train/clip_fraction"],
-                learning_rate=rate,
+                learning_rate=metrics["train/learning_rate"],
                 buffer_size=len(self._buffer),
-                update_count=history.total_updates,
+                update_count=self._history.total_updates,
             )
-        shown = {
-            **{name: value for name, value in metrics.items() if math.isfinite(value)},
-            "train/learning_rate": rate,
-            "train/num_stale_steps": done.num_stale,
-            "train/max_first_log_ratio": done.max_log_ratio,
-            "seconds/training": seconds,
-        }
         record = LearningUpdate(
             learning_update_id=new_id(),
             agent_id=AGENT,
@@ -365,7 +386,7 @@ class MutationLearner:
             num_held_out=0,
             verdict=None,
             reasons=["learned from experiences that clients sent, at their command; not judged"],
-            metrics=shown,
+            metrics={**metrics, "seconds/training": seconds},
             started_at=started,
             ended_at=now(),
         )
@@ -416,38 +437,23 @@ class MutationLearner:
         return State(prefixed("ppo.", state.tensors) | prefixed("buffer.", arrays), values)
 
     def _restore(self, saved: State) -> None:
+        settings, tensors, values = self.settings, saved.tensors, saved.values
         try:
-            seed = count_of(saved.values, "seed")
-        except (KeyError, ValueError) as error:
-            raise CorruptError(f"the checkpoint is not one of this learner: {error}") from error
-        ppo = self._new_ppo(seed)  # dropout masks derive from it
-        buffer = TransitionBuffer(self.settings.buffer_size, self.settings.input_dim)
-        rng = generator(self._seed, "mutations", "choices")
-        try:
-            ppo.restore(AlgorithmState(part_of(saved.tensors, "ppo."), saved.values["ppo"]))
-            buffer.restore(part_of(saved.tensors, "buffer."), saved.values["buffer"])
-            rng.bit_generator.state = saved.values["choices"]
-            history = msgspec.convert(saved.values["history"], _History)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CorruptError(f"the checkpoint is not one of this learner: {error}") from error
-        for transition in buffer.transitions:
-            try:
+            seed = count_of(values, "seed")
+            ppo = settings.ppo(seed)  # dropout masks derive from it
+            ppo.restore(AlgorithmState(part_of(tensors, "ppo."), values["ppo"]))
+            arrays = part_of(tensors, "buffer.")
+            buffer = TransitionBuffer.restored(settings.buffer_size, settings.input_dim, arrays, values["buffer"])
+            rng = generator(seed, "mutations", "choices")
+            rng.bit_generator.state = values["choices"]
+            history = msgspec.convert(values["history"], _History)
+            for transition in buffer.transitions:
                 self._check(transition)
-            except UsageError as error:
-                raise CorruptError(f"an experience of the checkpoint cannot be used: {error}") from error
+        except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
+            raise CorruptError(f"the checkpoint is not one of this learner: {error}") from error
         with self._training, self._lock:
             self._seed, self._ppo, self._buffer, self._rng, self._history = seed, ppo, buffer, rng, history
             self._snapshot = self._taken(ppo)
-
-    def _new_ppo(self, seed: int) -> SegmentPPO:
-        settings = self.settings
-        return SegmentPPO(
-            settings.config(),
-            settings.input_dim,
-            len(MUTATIONS),
-            seed=seed,
-            weight_decay=settings.weight_decay,
-        )
 
     @staticmethod
     def _taken(ppo: SegmentPPO) -> Snapshot:
@@ -460,11 +466,8 @@ def max_checkpoint_bytes(settings: MutationSettings, num_parameters: int) -> int
     return 4 * 4 * num_parameters + 2 * settings.buffer_size * transition + _SLACK_BYTES
 
 
-def _decision(snapshot: Snapshot, state: F32, action: int, probabilities: F64 | None) -> Decision:
-    """Returns the record of a choice; ``probabilities`` None: it was certain."""
-    chances = [float(number == action) for number in range(len(MUTATIONS))]
-    if probabilities is not None:
-        chances = probabilities.tolist()
+def _decision(snapshot: Snapshot, state: F32, action: int, probabilities: list[float]) -> Decision:
+    """Returns the record of a choice."""
     return Decision(
         decision_id=new_id(),
         episode_id=None,
@@ -475,8 +478,8 @@ def _decision(snapshot: Snapshot, state: F32, action: int, probabilities: F64 | 
         context={},
         actions=list(MUTATIONS),
         action=MUTATIONS[action],
-        propensity=chances[action],
-        probabilities=chances,
+        propensity=probabilities[action],
+        probabilities=probabilities,
         vector=state.astype("<f4", copy=False).tobytes(),
         created_at=now(),
     )

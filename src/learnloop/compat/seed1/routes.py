@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope as HttpScope
 
+from learnloop.compat.seed1.batching import SelectionBatcher
 from learnloop.compat.seed1.learner import AGENT, MutationLearner, TrainingStats, UpdateFigures
-from learnloop.compat.seed1.selections import Selections
 from learnloop.compat.seed1.settings import MUTATIONS, read_mutation_settings
 from learnloop.compat.seed1.transition_buffer import SentTransition
 from learnloop.compat.seed1.update_process import UpdateProcess
@@ -142,11 +142,8 @@ def _error_body(scope: HttpScope, problem: Problem) -> tuple[bytes, str]:
     return msgspec.json.encode({**msgspec.to_builtins(body), "error": error}), PROBLEM_TYPE
 
 
-class UpdateTurn:
-    """Updates wait for their turn here, where they hold no thread."""
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
+class _Turn(asyncio.Lock):
+    """Where updates wait for their turn, and hold no thread."""
 
 
 @asynccontextmanager
@@ -155,10 +152,10 @@ async def _mutating(service: Service) -> AsyncIterator[None]:
     settings = service.workspace.settings
     process = UpdateProcess()
     chosen = read_mutation_settings(settings.mutations)
-    service.add(UpdateTurn())
+    service.add(_Turn())
     learner = await asyncio.to_thread(MutationLearner, chosen, settings.home / "checkpoints", process.learn)
     service.add(learner)
-    service.add(Selections(learner, service.part(DurableLog)))
+    service.add(SelectionBatcher(learner, service.part(DurableLog)))
     try:
         yield
     finally:
@@ -181,7 +178,7 @@ async def select_mutation(request: Request) -> Response:
     service = service_of(request)
     body = await read_json(request, SelectionBody)
     embedding = read_vector("embedding", body.embedding)
-    selection = await service.part(Selections).select(embedding, deterministic=body.deterministic)
+    selection = await service.part(SelectionBatcher).select(embedding, deterministic=body.deterministic)
     return answer(
         SelectedBody(
             action=selection.action,
@@ -227,7 +224,7 @@ async def update_mutations(request: Request) -> Response:
     if not learner.has_enough:
         return answer(Message("Not enough experiences"))
     try:
-        async with service.part(UpdateTurn).lock:
+        async with service.part(_Turn):
             updated = await service.call(learner.update)
     except DivergedError as error:
         raise Problem(409, f"{error}; the experiences wait still: load a checkpoint", kind="diverged") from error

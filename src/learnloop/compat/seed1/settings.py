@@ -9,6 +9,7 @@ import msgspec
 
 from learnloop.algorithms.building import configure, translate
 from learnloop.algorithms.on_policy.ppo import PPOConfig
+from learnloop.algorithms.on_policy.segment_ppo import SegmentPPO
 from learnloop.core.checks import check_range
 from learnloop.core.errors import UsageError
 from learnloop.training.presets import PRESETS
@@ -72,6 +73,10 @@ class MutationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
                 f"mutations.min_transitions is {self.min_transitions}, less than the batch_size {config.batch_size}"
             )
         return config
+
+    def ppo(self, seed: int) -> SegmentPPO:
+        """Returns the algorithm, which has learned nothing yet."""
+        return SegmentPPO(self.config(), self.input_dim, len(MUTATIONS), seed=seed, weight_decay=self.weight_decay)
 
 
 def read_mutation_settings(given: Mapping[str, Any]) -> MutationSettings:

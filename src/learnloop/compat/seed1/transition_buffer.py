@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,9 +13,13 @@ from numpy.typing import NDArray
 from learnloop.algorithms.on_policy.rollout import Steps, last_rows
 from learnloop.core.arrays import F32
 from learnloop.core.errors import CorruptError
+from learnloop.system.state_file import State
 
 MAX_RUNNING = 10_000
 """So many episodes may run at once until the sum of rewards of the oldest one is forgotten, not what is to learn."""
+
+Episode = tuple[str | None, str | None]
+"""Whose it is, and the client's name of it."""
 
 
 class SentTransition(NamedTuple):
@@ -40,139 +44,129 @@ class SentTransition(NamedTuple):
     """Which of the client's episodes; None: the one that it runs, if the client is known."""
 
     @property
+    def episode(self) -> Episode:
+        """Which episode it belongs to."""
+        return self.client, self.episode_id
+
+    @property
     def is_last(self) -> bool:
         """Whether the episode is over with it."""
-        return self.terminated or self.truncated or (self.client is None and self.episode_id is None)
+        return self.terminated or self.truncated or self.episode == (None, None)
 
 
-Episode = tuple[str | None, str | None]
+class _Rest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What of a buffer is kept as JSON."""
+
+    episodes: list[Episode]
+    returns: list[tuple[str | None, str | None, float]]
 
 
 class TransitionBuffer:
     """Transitions in the order of their coming. Not safe for several threads by itself.
 
     Attributes:
-        transitions: what waits to be learned from.
-        room: how many there may be; twice as many where those of an update that failed come back.
+        transitions: what waits to be learned from, what is learned from right now first.
+        room: how many may wait; twice as many where those of an update that failed wait again.
     """
 
-    def __init__(self, room: int, size: int) -> None:
+    def __init__(
+        self,
+        room: int,
+        size: int,
+        transitions: Iterable[SentTransition] = (),
+        returns: Iterable[tuple[Episode, float]] = (),
+    ) -> None:
         self.room = room
-        self._num_taken = 0
-        """How many may come back."""
-        self.transitions: list[SentTransition] = []
+        self.transitions = list(transitions)
         self._size = size
-        self._returns: OrderedDict[Episode, float] = OrderedDict()
+        self._num_taken = 0
+        """How many are learned from right now."""
+        self._returns = OrderedDict(returns)
         """The sum of the rewards of each running episode."""
 
     def __len__(self) -> int:
-        return len(self.transitions)
+        return len(self.transitions) - self._num_taken
 
     @property
     def is_full(self) -> bool:
         """Whether there is no room for another one."""
-        return len(self.transitions) >= min(self.room, 2 * self.room - self._num_taken)
+        return len(self) >= min(self.room, 2 * self.room - self._num_taken)
 
     def add(self, transition: SentTransition) -> float | None:
         """Adds the next one; returns the sum of the rewards of its episode where that is over."""
         self.transitions.append(transition)
-        episode = (transition.client, transition.episode_id)
-        total = self._returns.pop(episode, 0.0) + transition.reward
+        total = self._returns.pop(transition.episode, 0.0) + transition.reward
         if transition.is_last:
             return total
-        self._returns[episode] = total
+        self._returns[transition.episode] = total
         if len(self._returns) > MAX_RUNNING:
             self._returns.popitem(last=False)
         return None
 
     def take(self) -> list[SentTransition]:
-        """Returns all, and is empty; running episodes go on. ``put_back`` or ``forget`` follows."""
-        taken, self.transitions = self.transitions, []
-        self._num_taken = len(taken)
-        return taken
+        """Returns all, to be learned from; running episodes go on. ``settle`` follows."""
+        self._num_taken = len(self.transitions)
+        return list(self.transitions)
 
-    def put_back(self, taken: list[SentTransition]) -> None:
-        """Undoes ``take``: they come first again."""
-        self.transitions = taken + self.transitions
-        self._num_taken = 0
-
-    def forget(self) -> None:
-        """Ends ``take``: what was taken does not come back."""
+    def settle(self, *, learned: bool) -> None:
+        """Ends ``take``: what was taken is forgotten where it was learned from, else it waits again."""
+        if learned:
+            del self.transitions[: self._num_taken]
         self._num_taken = 0
 
     def copy(self) -> TransitionBuffer:
         """Returns one with the same in it, which stays as it is when this one changes."""
-        copied = TransitionBuffer(self.room, self._size)
-        copied.transitions = list(self.transitions)
-        copied._returns = OrderedDict(self._returns)
-        return copied
+        return TransitionBuffer(self.room, self._size, self.transitions, self._returns.items())
 
-    def state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """Returns its arrays, and what else is in it as JSON."""
-        found = self.transitions
-        arrays = {name: _column(found, name, dtype) for name, dtype in _COLUMNS.items()}
-        arrays |= {name: _rows(found, name, self._size) for name in ("observation", "next_observation")}
+    def state(self) -> State:
+        """Returns all that is in it."""
         rest = {
-            "episodes": [[each.client, each.episode_id] for each in found],
+            "episodes": [list(each.episode) for each in self.transitions],
             "returns": [[*episode, total] for episode, total in self._returns.items()],
         }
-        return arrays, rest
+        return State({name: _column(self.transitions, name, self._size) for name in _TYPES}, rest)
 
-    def restore(self, arrays: Mapping[str, NDArray[Any]], rest: object) -> None:
-        """Holds what ``state`` returned.
+    @classmethod
+    def restored(cls, room: int, size: int, arrays: Mapping[str, NDArray[Any]], rest: object) -> TransitionBuffer:
+        """Returns a buffer with what ``state`` returned.
 
         Raises:
-            CorruptError: it is something else; nothing was changed.
+            CorruptError: it is something else.
         """
         try:
             others = msgspec.convert(rest, _Rest)
         except msgspec.ValidationError as error:
             raise CorruptError(f"the transitions of the checkpoint cannot be read: {error}") from error
-        count = len(others.episodes)
-        wanted: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {
-            name: ((count,), np.dtype(dtype)) for name, dtype in _COLUMNS.items()
-        }
-        wanted |= {name: ((count, self._size), np.dtype(np.float32)) for name in ("observation", "next_observation")}
-        if {name: (value.shape, value.dtype) for name, value in arrays.items()} != wanted or count > 2 * self.room:
+        count, none = len(others.episodes), {name: _column([], name, size) for name in _TYPES}
+        wanted = {name: ((count, *each.shape[1:]), each.dtype) for name, each in none.items()}
+        if {name: (value.shape, value.dtype) for name, value in arrays.items()} != wanted or count > 2 * room:
             raise CorruptError(f"the {count} transitions of the checkpoint are not what this server keeps")
-        columns = {name: arrays[name].tolist() for name in _COLUMNS}
-        self.transitions = [
-            SentTransition(
-                observation=arrays["observation"][row],
-                next_observation=arrays["next_observation"][row],
-                client=client,
-                episode_id=episode_id,
-                **{name: values[row] for name, values in columns.items()},
-            )
-            for row, (client, episode_id) in enumerate(others.episodes)
-        ]
-        self._returns = OrderedDict(((client, episode_id), total) for client, episode_id, total in others.returns)
+        columns = [arrays[name] if len(shape) > 1 else arrays[name].tolist() for name, (shape, _) in wanted.items()]
+        rows = zip(*columns, others.episodes, strict=True)
+        transitions = [SentTransition(*fields, *episode) for *fields, episode in rows]
+        return cls(room, size, transitions, (((client, name), total) for client, name, total in others.returns))
 
 
-class _Rest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    episodes: list[tuple[str | None, str | None]]
-    returns: list[tuple[str | None, str | None, float]]
-
-
-_COLUMNS: Mapping[str, Any] = {
+_TYPES: Mapping[str, type[np.generic]] = {
+    "observation": np.float32,
     "action": np.int64,
     "reward": np.float64,
+    "next_observation": np.float32,
     "terminated": np.bool_,
     "truncated": np.bool_,
     "log_prob": np.float64,
     "value": np.float64,
 }
+"""The first fields of ``SentTransition``, in their order, as they are kept."""
 
 
-def _column(found: Sequence[SentTransition], name: str, dtype: Any) -> NDArray[Any]:
-    return np.array([getattr(each, name) for each in found], dtype=dtype)
+def _column(transitions: Sequence[SentTransition], name: str, size: int) -> NDArray[Any]:
+    """Returns a field of all transitions, shape ``(n,)``, or ``(n, size)`` of observations."""
+    found = np.array([getattr(each, name) for each in transitions], dtype=_TYPES[name])
+    return found.reshape(len(transitions), size) if name.endswith("observation") else found
 
 
-def _rows(found: Sequence[SentTransition], name: str, size: int) -> F32:
-    return np.array([getattr(each, name) for each in found], dtype=np.float32).reshape(len(found), size)
-
-
-def segments_of(transitions: Sequence[SentTransition]) -> list[list[SentTransition]]:
+def segments_of(transitions: Iterable[SentTransition]) -> list[list[SentTransition]]:
     """Returns the transitions of each episode in their order, the episode that began first before the others.
 
     Without an ``episode_id`` a client's transitions belong together only as long as each begins where the last one
@@ -181,17 +175,15 @@ def segments_of(transitions: Sequence[SentTransition]) -> list[list[SentTransiti
     segments: list[list[SentTransition]] = []
     running: dict[Episode, list[SentTransition]] = {}
     for each in transitions:
-        episode = (each.client, each.episode_id)
-        segment = running.get(episode)
+        segment = running.get(each.episode)
         if segment is None or (
             each.episode_id is None and not np.array_equal(segment[-1].next_observation, each.observation)
         ):
-            segment = []
+            segment = running[each.episode] = []
             segments.append(segment)
-            running[episode] = segment
         segment.append(each)
         if each.is_last:
-            del running[episode]
+            del running[each.episode]
     return segments
 
 
@@ -199,15 +191,14 @@ def steps_of(segments: Sequence[Sequence[SentTransition]], size: int) -> Steps:
     """Returns segments as arrays. What is not terminated at the end of its segment is bootstrapped."""
     rows = [each for segment in segments for each in segment]
     ended = last_rows([len(segment) for segment in segments])
-    last = np.flatnonzero(ended)
-    cut = np.array([row for row in last.tolist() if rows[row].truncated or not rows[row].terminated], dtype=np.intp)
+    cut = [row for row in np.flatnonzero(ended).tolist() if rows[row].truncated or not rows[row].terminated]
     return Steps(
-        observations=_rows(rows, "observation", size),
-        actions=_column(rows, "action", np.int64),
-        log_probs=_column(rows, "log_prob", np.float32),
-        values=_column(rows, "value", np.float32),
-        rewards=_column(rows, "reward", np.float32),
+        observations=_column(rows, "observation", size),
+        actions=_column(rows, "action", size),
+        log_probs=_column(rows, "log_prob", size).astype(np.float32),
+        rewards=_column(rows, "reward", size).astype(np.float32),
         ended=ended,
-        cut=cut,
-        next_observations=_rows([rows[row] for row in cut.tolist()], "next_observation", size),
+        cut=np.array(cut, dtype=np.intp),
+        next_observations=_column([rows[row] for row in cut], "next_observation", size),
+        values=_column(rows, "value", size).astype(np.float32),
     )

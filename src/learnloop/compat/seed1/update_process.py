@@ -6,15 +6,15 @@ remembers nothing, and can be killed at any time.
 
 from __future__ import annotations
 
+import math
 import threading
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from learnloop.algorithms.base.states import AlgorithmState, part_of, prefixed
-from learnloop.algorithms.on_policy.ppo import PPOConfig
 from learnloop.algorithms.on_policy.rollout import Steps
-from learnloop.algorithms.on_policy.segment_ppo import SegmentPPO
+from learnloop.compat.seed1.settings import MutationSettings
 from learnloop.core.errors import LearnloopError, UnreachableError
 from learnloop.system.state_file import State, decode_state, encode_state
 from learnloop.system.worker import Channel, Worker, WorkerDied
@@ -29,13 +29,10 @@ _FORMAT = "learnloop.update/v1"
 class Job(NamedTuple):
     """One update."""
 
-    config: PPOConfig
-    size: int
-    """How many numbers an observation has."""
-    num_actions: int
+    settings: MutationSettings
     seed: int
-    weight_decay: float
     rate_factor: float
+    """What the learning rate is multiplied with."""
     state: AlgorithmState
     steps: Steps
 
@@ -45,8 +42,7 @@ class Done(NamedTuple):
 
     state: AlgorithmState
     metrics: dict[str, float]
-    num_stale: int
-    max_log_ratio: float
+    """Those that are finite."""
 
 
 def learn(job: Job) -> Done:
@@ -55,11 +51,17 @@ def learn(job: Job) -> Done:
     Raises:
         DivergedError: a number is not finite.
     """
-    ppo = SegmentPPO(job.config, job.size, job.num_actions, seed=job.seed, weight_decay=job.weight_decay)
+    ppo = job.settings.ppo(job.seed)
     ppo.restore(job.state)
     ppo.rate_factor = job.rate_factor
     prepared = ppo.learn_steps(job.steps)
-    return Done(ppo.state(), ppo.metrics.take(), prepared.num_stale, prepared.max_log_ratio)
+    metrics = ppo.metrics.take()
+    metrics |= {
+        "train/learning_rate": metrics["train/learning_rate"] * job.rate_factor,
+        "train/num_stale_steps": float(prepared.num_stale),
+        "train/max_first_log_ratio": prepared.max_log_ratio,
+    }
+    return Done(ppo.state(), {name: value for name, value in metrics.items() if math.isfinite(value)})
 
 
 class UpdateProcess:
@@ -81,13 +83,14 @@ class UpdateProcess:
                 self._end()
                 self._worker = Worker(_TARGET, "the process that learns", niceness=NICENESS)
             try:
-                self._worker.send(_told(job))
-                return _done(self._worker.receive())
+                self._worker.send(_encoded(job))
+                state = decode_state(self._worker.receive(), _FORMAT)
             except LearnloopError as error:
                 self._end()
                 if isinstance(error, WorkerDied):
                     raise UnreachableError(f"{error}; try again") from error
                 raise
+        return Done(AlgorithmState(state.tensors, state.values["state"]), state.values["metrics"])
 
     def close(self) -> None:
         """Ends the process; an update that runs is given up."""
@@ -103,29 +106,31 @@ class UpdateProcess:
             worker.close(0.0)
 
 
-def _told(job: Job) -> bytes:
-    fields = job._asdict()
-    state, steps = fields.pop("state"), fields.pop("steps")
-    values = {**fields, "config": msgspec.to_builtins(job.config), "state": state.values}
-    known = {name: value for name, value in steps._asdict().items() if value is not None}
-    return encode_state(_FORMAT, State(prefixed("state.", state.tensors) | prefixed("steps.", known), values))
+def _encoded(job: Job) -> bytes:
+    steps = {name: value for name, value in job.steps._asdict().items() if value is not None}
+    values = {
+        "settings": msgspec.to_builtins(job.settings),
+        "seed": job.seed,
+        "rate_factor": job.rate_factor,
+        "state": job.state.values,
+    }
+    return encode_state(_FORMAT, State(prefixed("state.", job.state.tensors) | prefixed("steps.", steps), values))
 
 
-def _job(message: bytes) -> Job:
+def _decoded(message: bytes) -> Job:
     tensors, values = decode_state(message, _FORMAT)
-    config = msgspec.convert(values.pop("config"), PPOConfig)
-    state = AlgorithmState(part_of(tensors, "state."), values.pop("state"))
-    return Job(config=config, state=state, steps=Steps(**part_of(tensors, "steps.")), **values)
-
-
-def _done(message: bytes) -> Done:
-    tensors, values = decode_state(message, _FORMAT)
-    return Done(AlgorithmState(tensors, values.pop("state")), **values)
+    return Job(
+        settings=msgspec.convert(values["settings"], MutationSettings),
+        seed=values["seed"],
+        rate_factor=values["rate_factor"],
+        state=AlgorithmState(part_of(tensors, "state."), values["state"]),
+        steps=Steps(**part_of(tensors, "steps.")),
+    )
 
 
 def work(channel: Channel) -> None:
     """Makes an update for each message."""
     while True:
-        done = learn(_job(channel.receive()))
-        values: dict[str, Any] = {**done._asdict(), "state": done.state.values}
+        done = learn(_decoded(channel.receive()))
+        values = {"state": done.state.values, "metrics": done.metrics}
         channel.send(encode_state(_FORMAT, State(dict(done.state.tensors), values)))

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from learnloop.compat.seed1.learner import MutationLearner, Selection
-from learnloop.compat.seed1.snapshot import MAX_BATCH
+from learnloop.compat.seed1.learner import MAX_BATCH, MutationLearner, Selection
 from learnloop.core.arrays import F32
 from learnloop.core.errors import DivergedError
 from learnloop.serve.durable_log import DurableLog, Waiting
@@ -30,7 +29,7 @@ class _Asked(NamedTuple):
     done: asyncio.Future[Selection]
 
 
-class Selections:
+class SelectionBatcher:
     """Gathers what coroutines of one event loop ask for, asks once, and has the answers written.
 
     Args:

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 from sqlalchemy import Connection
 
-from learnloop.compat.seed1.learner import AGENT, MutationLearner, Selection
-from learnloop.compat.seed1.selections import Selections
+from learnloop.compat.seed1.batching import SelectionBatcher
+from learnloop.compat.seed1.learner import AGENT, MAX_BATCH, MutationLearner, Selection
 from learnloop.compat.seed1.settings import read_mutation_settings
-from learnloop.compat.seed1.snapshot import MAX_BATCH
 from learnloop.core.clock import now
 from learnloop.core.errors import ContextError, DivergedError
 from learnloop.core.records import Agent, Decision
@@ -53,16 +52,16 @@ def vector(first: float) -> Any:
     return np.array([first, 0, 0, 0], np.float32)
 
 
-def running(store: Store, learner: Counting, run: Callable[[Selections, DurableLog], Awaitable[Any]]) -> Any:
+def running(store: Store, learner: Counting, run: Callable[[SelectionBatcher, DurableLog], Awaitable[Any]]) -> Any:
     async def main() -> Any:
         log = DurableLog(store)
-        return await asyncio.wait_for(run(Selections(learner, log), log), 5)
+        return await asyncio.wait_for(run(SelectionBatcher(learner, log), log), 5)
 
     return asyncio.run(main())
 
 
 def ask(store: Store, learner: Counting, firsts: Sequence[float]) -> Any:
-    async def run(selections: Selections, log: DurableLog) -> list[Any]:
+    async def run(selections: SelectionBatcher, log: DurableLog) -> list[Any]:
         asked = [selections.select(vector(first), deterministic=True) for first in firsts]
         return await asyncio.gather(*asked, return_exceptions=True)
 
@@ -91,7 +90,7 @@ def test_during_a_commit_a_choice_waits_for_others_as_long_as_they_come(store: S
         is_held.set()
         is_let_go.wait(5)
 
-    async def run(selections: Selections, log: DurableLog) -> None:
+    async def run(selections: SelectionBatcher, log: DurableLog) -> None:
         asked = [asyncio.create_task(selections.select(vector(1.0), deterministic=True))]
         while not log.is_busy:
             await asyncio.sleep(0)
@@ -116,7 +115,7 @@ def test_during_a_commit_a_choice_waits_for_others_as_long_as_they_come(store: S
 def test_a_choice_waits_for_others_as_long_as_they_come(store: Store) -> None:
     learner = Counting()
 
-    async def run(selections: Selections, log: DurableLog) -> None:
+    async def run(selections: SelectionBatcher, log: DurableLog) -> None:
         asked = []
         for number in range(5):  # each in a turn of its own
             asked.append(asyncio.create_task(selections.select(vector(number), deterministic=True)))
@@ -133,7 +132,7 @@ def test_no_choice_waits_for_more_than_go_through_the_network_at_once(store: Sto
     assert learner.sizes == [MAX_BATCH + 3]
     learner.sizes.clear()
 
-    async def run(selections: Selections, log: DurableLog) -> None:
+    async def run(selections: SelectionBatcher, log: DurableLog) -> None:
         asked = []
         for _ in range(3 * MAX_BATCH):
             asked.append(asyncio.create_task(selections.select(vector(1.0), deterministic=True)))
@@ -161,7 +160,7 @@ def test_a_fault_of_ours_is_told_to_all_who_wait(store: Store) -> None:
 
 
 def test_who_gives_up_takes_no_others_along(store: Store) -> None:
-    async def run(selections: Selections, log: DurableLog) -> None:
+    async def run(selections: SelectionBatcher, log: DurableLog) -> None:
         gone = asyncio.ensure_future(selections.select(vector(1.0), deterministic=False))
         kept = asyncio.ensure_future(selections.select(vector(2.0), deterministic=False))
         await asyncio.sleep(0)
@@ -175,7 +174,7 @@ def test_who_gives_up_takes_no_others_along(store: Store) -> None:
 def test_where_all_gave_up_nothing_is_chosen(store: Store) -> None:
     learner = Counting()
 
-    async def run(selections: Selections, log: DurableLog) -> None:
+    async def run(selections: SelectionBatcher, log: DurableLog) -> None:
         gone = asyncio.ensure_future(selections.select(vector(1.0), deterministic=False))
         await asyncio.sleep(0)
         gone.cancel()
