@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import os
 import signal
@@ -18,6 +19,7 @@ import pytest
 from learnloop.core.errors import ActionError, LearnloopError, StoreLockedError, UnreachableError, UsageError
 from learnloop.system.shared_arrays import SharedArrays
 from learnloop.system.worker import END_SECONDS, Worker, WorkerDied
+from tests.project import name_of, source_files, tree_of
 
 TARGETS = "tests.system.worker_targets"
 
@@ -331,3 +333,25 @@ def test_the_layout_of_shared_arrays() -> None:
     del shared, again
     gc.collect()
     assert handles() == before
+
+
+# One way --------------------------------------------------------------------------------------------------------------
+
+STARTERS = {
+    "system/worker.py": "the one way",
+    "sandbox/running.py": "bubblewrap, which is no process of ours",
+    "testing/contracts/encoder.py": "asks a new interpreter whether it encodes the same",
+}
+"""Which files start processes, and why."""
+
+
+def test_processes_are_started_in_one_way() -> None:
+    found = set()
+    for path in source_files():
+        for node in ast.walk(tree_of(path)):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            if {name.split(".")[0] for name in names} & {"subprocess", "multiprocessing"}:
+                found.add(name_of(path))
+    assert found == set(STARTERS)
