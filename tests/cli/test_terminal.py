@@ -16,6 +16,9 @@ from pathlib import Path
 import pytest
 
 from learnloop.cli.output import shown
+from learnloop.core.clock import now
+from learnloop.core.errors import UsageError
+from learnloop.core.records import Reward
 from learnloop.loop import Loop
 from tests.cli.test_commands import register_version
 
@@ -116,7 +119,12 @@ def test_stored_text_cannot_command_the_terminal(tmp_path: Path) -> None:
     with Loop("bot", home=home) as loop:
         with loop.episode(task=evil) as episode, loop.span(evil, "execute_tool"):
             loop.choose("route", [evil, "b"], {"kind": "x"})
-            episode.reward(**{evil: 1.0})
+            with pytest.raises(UsageError, match="cannot name a reward"):  # no door takes it
+                episode.reward(**{evil: 1.0})
+            told = Reward(
+                reward_id="r", episode_id=episode.episode_id, name=evil, value=1.0, reason=evil, created_at=now()
+            )
+            loop.workspace.store.offer(told)  # but an earlier version did
         with pytest.raises(ValueError), loop.episode(task="failed"):
             raise ValueError(evil)
         register_version(loop.workspace, 1)
