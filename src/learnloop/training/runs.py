@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,7 +34,7 @@ from learnloop.training.proof import (
 )
 from learnloop.training.trainers.seed_trainer import Progress, SeedResult
 from learnloop.training.trainers.trainers import make_trainer
-from learnloop.training.workers.seeds import BEST, FIRST, SeedProcess, SeedTask, train_seed
+from learnloop.training.workers.seeds import BEST, FIRST, SeedProcesses, SeedTask, train_seed
 
 RUN_FILE = "run.json"
 FORMAT = "learnloop.run/v1"
@@ -97,12 +94,12 @@ class TrainedSeed:
         means = [late_return(result) for result in self.run.record.results]
         twins: list[float] = []
         if self.run.record.options.algorithm != "random":
-            jobs = os.cpu_count() or 1
+            with SeedProcesses() as processes:
 
-            def train(numbers: Sequence[int]) -> list[float]:
-                return [late_return(result) for result in self.run.train_twins(numbers, on_progress)]
+                def train(numbers: Sequence[int]) -> list[float]:
+                    return [late_return(result) for result in self.run.train_twins(numbers, processes, on_progress)]
 
-            twins = draw_twins(means, twins_needed(len(means)), train, jobs)
+                twins = draw_twins(means, twins_needed(len(means)), train, processes.num_processes)
         chance = NetworkPolicy(
             self.policy.spaces,
             None,
@@ -192,7 +189,10 @@ class TrainedRun:
         return self.folder / f"seed-{seed}"
 
     def train_twins(
-        self, numbers: Sequence[int], on_progress: Callable[[Progress], None] | None = None
+        self,
+        numbers: Sequence[int],
+        processes: SeedProcesses,
+        on_progress: Callable[[Progress], None] | None = None,
     ) -> list[SeedResult]:
         """Returns what came of each of the twins ``numbers``, trained now unless that was done before.
 
@@ -205,7 +205,7 @@ class TrainedRun:
             self.task(options, derive_seed(first, "twin", number), self.folder / "twins" / str(number), resume=True)
             for number in numbers
         ]
-        return _train_tasks(tasks, self.own_env, None, on_progress)
+        return _train_tasks(tasks, self.own_env, processes, on_progress)
 
     @property
     def seeds(self) -> list[TrainedSeed]:
@@ -371,7 +371,8 @@ def _train_held(
     tasks = [run.task(record.options, seed, run.seed_folder(seed), resume=resume) for seed in record.seeds]
     _write(folder, msgspec.structs.replace(record, status="running", error=None))
     try:
-        results = _train_tasks(tasks, env, jobs, on_progress)
+        with SeedProcesses(jobs) as processes:
+            results = _train_tasks(tasks, env, processes, on_progress)
     except BaseException as error:
         status: Status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
         _write(folder, msgspec.structs.replace(record, status=status, error=str(error) or type(error).__name__))
@@ -382,11 +383,14 @@ def _train_held(
 
 
 def _train_tasks(
-    tasks: Sequence[SeedTask], env: Any, jobs: int | None, on_progress: Callable[[Progress], None] | None
+    tasks: Sequence[SeedTask],
+    env: Any,
+    processes: SeedProcesses,
+    on_progress: Callable[[Progress], None] | None,
 ) -> list[SeedResult]:
     if env is not None or len(tasks) == 1 or _is_of_this_process(tasks[0].options):
         return [train_seed(task, env=env, on_progress=on_progress) for task in tasks]
-    return _in_processes(tasks, jobs or os.cpu_count() or 1, on_progress)
+    return processes.train(tasks, on_progress)
 
 
 def _is_of_this_process(options: TrainingOptions) -> bool:
@@ -398,36 +402,6 @@ def _is_of_this_process(options: TrainingOptions) -> bool:
     names: dict[Kind, str] = {"algorithm": options.algorithm, "environment": env, "network": options.network}
     known_here = any(POINTS[kind].is_local(name) for kind, name in names.items())
     return known_here or POINTS["encoder"].has_local() or POINTS["reward"].has_local()
-
-
-def _in_processes(
-    tasks: Sequence[SeedTask], jobs: int, on_progress: Callable[[Progress], None] | None
-) -> list[SeedResult]:
-    """Returns the results of ``tasks`` in their order; when one fails, the others are stopped."""
-    running: list[SeedProcess] = []
-    lock = threading.Lock()
-    stopping = threading.Event()
-
-    def train(task: SeedTask) -> SeedResult:
-        with lock:
-            if stopping.is_set():
-                raise ConflictError(f"seed {task.seed} was not started: another one failed")
-            process = SeedProcess(task)
-            running.append(process)
-        return process.run(on_progress)
-
-    with ThreadPoolExecutor(max_workers=min(jobs, len(tasks))) as pool:
-        futures = [pool.submit(train, task) for task in tasks]
-        try:
-            for future in as_completed(futures):
-                future.result()
-        except BaseException:
-            with lock:
-                stopping.set()
-                for process in running:
-                    process.stop()
-            raise
-    return [future.result() for future in futures]
 
 
 def _write(folder: Path, record: RunRecord) -> None:

@@ -1,19 +1,22 @@
-"""Trains one seed, here or in a process of its own.
+"""Trains seeds, here or in other processes.
 
-A process is told which seed, and answers with its progress, then with the result. Everything else is in the seed's
-folder.
+A process is told which seed, and answers with its progress, then with the result; then it is told the next one.
+Everything else is in the seed's folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from threadpoolctl import threadpool_limits
 
-from learnloop.core.errors import CorruptError, NotFoundError
+from learnloop.core.errors import ConflictError, CorruptError, NotFoundError
 from learnloop.system.files import write_whole
 from learnloop.system.worker import Channel, Worker
 from learnloop.training.dataset_files import read_dataset
@@ -90,32 +93,99 @@ def _train(task: SeedTask, folder: Path, env: Any, on_progress: OnProgress | Non
 
 
 class SeedProcess:
-    """One seed in a process of its own."""
+    """A process that trains seeds, one after the other."""
 
-    def __init__(self, task: SeedTask) -> None:
-        self.task = task
-        self._worker = Worker(_TARGET, f"the process of seed {task.seed}", hint=_HINT)
+    def __init__(self) -> None:
+        self._worker = Worker(_TARGET, "a process that trains seeds", hint=_HINT)
+        self.process_id = self._worker.process_id
 
-    def run(self, on_progress: OnProgress | None) -> SeedResult:
-        """Trains it to its end.
+    def run(self, task: SeedTask, on_progress: OnProgress | None) -> SeedResult:
+        """Trains a seed to its end.
 
         Raises:
-            LearnloopError: what the training raised, or that its process ended without an answer.
+            LearnloopError: what the training raised, or that the process ended without an answer.
         """
-        try:
-            self._worker.send(msgspec.json.encode(self.task))
-            while True:
-                answer = msgspec.json.decode(self._worker.receive(), type=_Answer)
-                if answer.result is not None:
-                    return answer.result
-                if answer.progress is not None and on_progress is not None:
-                    on_progress(Progress(*answer.progress))
-        finally:
-            self._worker.close()
+        self._worker.name = f"the process of seed {task.seed}"
+        self._worker.send(msgspec.json.encode(task))
+        while True:
+            answer = msgspec.json.decode(self._worker.receive(), type=_Answer)
+            if answer.result is not None:
+                return answer.result
+            if answer.progress is not None and on_progress is not None:
+                on_progress(Progress(*answer.progress))
 
     def stop(self) -> None:
         """Ends the process, whatever it does; ``run``, in another thread, raises."""
         self._worker.stop()
+
+    def close(self) -> None:
+        """Ends the process and gives all back; no thread may be in ``run``."""
+        self._worker.close()
+
+
+class SeedProcesses:
+    """Processes that train seeds side by side: started as they are needed, and kept for further seeds.
+
+    Args:
+        num_processes: at most; None: one a core.
+    """
+
+    def __init__(self, num_processes: int | None = None) -> None:
+        self.num_processes = num_processes or os.cpu_count() or 1
+        self._all: list[SeedProcess] = []
+        self._free: list[SeedProcess] = []
+        self._lock = threading.Lock()
+        self._is_stopped = False
+
+    def __enter__(self) -> SeedProcesses:
+        """Returns itself."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Ends the processes."""
+        for process in self._all:
+            process.close()
+
+    @property
+    def process_ids(self) -> list[int]:
+        """The system's numbers of those that were started."""
+        return [process.process_id for process in self._all]
+
+    def train(self, tasks: Sequence[SeedTask], on_progress: OnProgress | None) -> list[SeedResult]:
+        """Returns the results of ``tasks`` in their order; when one fails, the others are stopped.
+
+        Raises:
+            LearnloopError: as ``SeedProcess.run``.
+        """
+        with ThreadPoolExecutor(max_workers=min(self.num_processes, len(tasks))) as pool:
+            futures = [pool.submit(self._train, task, on_progress) for task in tasks]
+            try:
+                for future in as_completed(futures):
+                    future.result()
+            except BaseException:
+                self._stop()
+                raise
+        return [future.result() for future in futures]
+
+    def _train(self, task: SeedTask, on_progress: OnProgress | None) -> SeedResult:
+        with self._lock:
+            if self._is_stopped:
+                raise ConflictError(f"seed {task.seed} was not started: another one failed")
+            if self._free:
+                process = self._free.pop()
+            else:
+                process = SeedProcess()
+                self._all.append(process)
+        result = process.run(task, on_progress)
+        with self._lock:
+            self._free.append(process)
+        return result
+
+    def _stop(self) -> None:
+        with self._lock:
+            self._is_stopped = True
+            for process in self._all:
+                process.stop()
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,10 +194,11 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def work(channel: Channel) -> None:
-    """Trains the seed that the first message asks for."""
+    """Trains the seeds that messages ask for, until there are no more."""
 
     def answer(**fields: Any) -> None:
         channel.send(msgspec.json.encode(_Answer(**fields)))
 
-    task = msgspec.json.decode(channel.receive(), type=SeedTask)
-    answer(result=train_seed(task, on_progress=lambda progress: answer(progress=list(progress))))
+    while True:
+        task = msgspec.json.decode(channel.receive(), type=SeedTask)
+        answer(result=train_seed(task, on_progress=lambda progress: answer(progress=list(progress))))
