@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from learnloop.core.checks import check_range
-from learnloop.core.decoding import convert, decode_json, json_or
+from learnloop.core.decoding import convert_record, decode_json, json_or
 from learnloop.core.errors import CorruptError, FormatError, LearnloopError, UsageError
 
 
@@ -26,8 +26,8 @@ DEEP = b"[" * 100_000
 def test_what_fits() -> None:
     assert decode_json(b'{"count": 2}', "line 1", Line) == Line(2)
     assert decode_json('{"a": [1, null]}', "line 1") == {"a": [1, None]}
-    assert convert({"count": 2}, "the line", Line) == Line(2)
-    assert convert({"count": "2"}, "the line", Line, strict=False) == Line(2)
+    assert convert_record({"count": 2}, "the line", Line) == Line(2)
+    assert convert_record({"count": "2"}, "the line", Line, strict=False) == Line(2)
     assert json_or(b"[1]", None) == [1]
 
 
@@ -50,11 +50,11 @@ def test_what_is_no_json_at_all(data: bytes | str) -> None:
 def test_what_a_record_refuses_is_told_as_it_tells_it(error: type[LearnloopError], message: str) -> None:
     """What is stored is damaged where it is refused, what a caller gives is wrong."""
     with pytest.raises(error, match=f"^{message}; allowed is from 1"):
-        convert({"count": 0}, "the line", Line, error=error)
+        convert_record({"count": 0}, "the line", Line, error=error)
     with pytest.raises(error, match=f"^{message}; allowed is from 1"):
         decode_json(b'{"count": 0}', "the line", Line, error=error)
 
 
 def test_what_is_no_mapping() -> None:
     with pytest.raises(UsageError, match=r"^the line: "):
-        convert(object(), "the line", Line)
+        convert_record(object(), "the line", Line)

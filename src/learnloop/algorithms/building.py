@@ -6,8 +6,6 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-import msgspec
-
 from learnloop.algorithms.bandits.uniform import Random
 from learnloop.algorithms.base.algorithm import Algorithm
 from learnloop.algorithms.base.config import AlgorithmConfig
@@ -20,6 +18,7 @@ from learnloop.algorithms.offline.iql import IQL
 from learnloop.algorithms.on_policy.a2c import A2C
 from learnloop.algorithms.on_policy.a3c import A3C
 from learnloop.algorithms.on_policy.ppo import PPO
+from learnloop.core.decoding import convert_record
 from learnloop.core.errors import UsageError, one_of
 from learnloop.core.extensions import POINTS
 from learnloop.core.spaces import Spaces
@@ -69,10 +68,8 @@ def configure(name: str, options: Mapping[str, Any]) -> AlgorithmConfig:
         UsageError: there is no such algorithm or option (the nearest names are told), or a value is not allowed.
     """
     entry = find_algorithm(name)
-    try:
-        return msgspec.convert(translate(name, options), entry.config, strict=False)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"the options {dict(options)} do not fit {name!r}: {error}") from error
+    what = f"the options {dict(options)} do not fit {name!r}"
+    return convert_record(translate(name, options), what, entry.config, strict=False)
 
 
 def find_algorithm(name: str) -> _Entry:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from learnloop.core.decoding import decode_json, json_or
 from learnloop.core.errors import FormatError, UsageError
 
 
@@ -41,17 +42,12 @@ def _set(target: dict[str, Any], path: Sequence[str], value: object, change: str
 
 
 def _value(text: str) -> object:
-    try:
-        return msgspec.json.decode(text.encode())
-    except msgspec.DecodeError:
-        return text  # a word, such as apprentice
+    return json_or(text, text)  # a word, such as apprentice
 
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        found = msgspec.json.decode(file.read_bytes())
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise FormatError(f"{file} is not JSON ({error})") from error
+        found = decode_json(file.read_bytes(), f"{file} is not JSON")
     except OSError as error:
         raise UsageError(f"{file} cannot be read ({error.strerror or error})") from error
     if not isinstance(found, dict):

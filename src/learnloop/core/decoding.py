@@ -49,7 +49,7 @@ def decode_json(
         raise error(f"{what}: {cause}{hint}") from cause
 
 
-def convert(
+def convert_record(
     value: object,
     what: str,
     kind: type[T],

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-import msgspec
 import numpy as np
 
 from learnloop.core.checks import check_whole
-from learnloop.core.errors import FormatError, NotFoundError, UsageError
+from learnloop.core.decoding import convert_record, decode_json
+from learnloop.core.errors import NotFoundError, UsageError
 from learnloop.envs.answer_scores import check_target, find_score, scored, to_attempt
 from learnloop.envs.spaces import refuse_step
 from learnloop.models import ChatEndpoint, EndpointConfig
@@ -111,10 +111,9 @@ class LLMTask(gymnasium.Env[Any, int]):
 
 
 def _endpoint_config(given: Mapping[str, Any]) -> EndpointConfig:
-    try:
-        return msgspec.convert(dict(given), EndpointConfig)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{_LABEL}: {error}; see EndpointConfig for what can be said of the endpoint") from error
+    return convert_record(
+        dict(given), _LABEL, EndpointConfig, hint="; see EndpointConfig for what can be said of the endpoint"
+    )
 
 
 def _checked_prompts(prompts: object) -> list[str]:
@@ -132,10 +131,7 @@ def _read_tasks(path: Path) -> list[Mapping[str, Any]]:
     tasks: list[Mapping[str, Any]] = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         if line.strip():
-            try:
-                tasks.append(msgspec.json.decode(line, type=dict[str, Any]))
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise FormatError(f"{path.name}, line {number}, is no task: {error}") from error
+            tasks.append(decode_json(line, f"{path.name}, line {number}, is no task", dict[str, Any]))
     return tasks
 
 

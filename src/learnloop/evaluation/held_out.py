@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from learnloop.core.arrays import F64, Bools
+from learnloop.core.decoding import decode_json
 from learnloop.core.errors import FormatError, RewardError, UsageError
 from learnloop.core.protocols import Context, HeldOut, Policy, Sample
 from learnloop.evaluation.overlap import Overlap, overlap_of
@@ -168,10 +169,7 @@ class OutcomeTable:
         Raises:
             FormatError: ``data`` is something else.
         """
-        try:
-            file = msgspec.json.decode(data, type=_OutcomesFile)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise FormatError(f"these {len(data)} bytes are no table of outcomes: {error}") from error
+        file = decode_json(data, f"these {len(data)} bytes are no table of outcomes", _OutcomesFile)
         if file.schema != OUTCOMES_SCHEMA:
             raise FormatError(f"a table of outcomes has the schema {OUTCOMES_SCHEMA!r}, this one has {file.schema!r}")
         rewards = [[np.nan if value is None else value for value in row] for row in file.rewards]

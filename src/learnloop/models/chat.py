@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from learnloop.core.errors import FormatError, UsageError
+from learnloop.core.decoding import decode_json
+from learnloop.core.errors import UsageError
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 
@@ -26,10 +27,8 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             FormatError: the model wrote something else than a JSON object.
         """
-        try:
-            return msgspec.json.decode(self.arguments, type=dict[str, Any])
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise FormatError(f"the arguments of {self.name} are no JSON object ({error}): {self.arguments}") from error
+        what = f"the arguments of {self.name} are no JSON object"
+        return decode_json(self.arguments, what, dict[str, Any], hint=f": {self.arguments}")
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from learnloop.core.decoding import NOT_JSON
 from learnloop.core.errors import UnreachableError, UsageError
 from learnloop.models.chat import ChatRequest, Completion, Message, TokenLogprob, Tool, ToolCall
 from learnloop.models.endpoint_config import EndpointConfig
@@ -137,7 +138,7 @@ def read_answer(data: bytes, where: str) -> Completion:
     """
     try:
         answer = msgspec.json.decode(data, type=_Answer)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except NOT_JSON as error:
         raise UsageError(f"{where} is no chat completion ({error}): {shortened(data)}") from error
     choice = answer.choices[0] if answer.choices else None
     if choice is None or (choice.message.content is None and not choice.message.tool_calls):
@@ -227,7 +228,7 @@ class StreamedAnswer:
         """
         try:
             chunk = msgspec.json.decode(data, type=_Chunk)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except NOT_JSON as error:
             raise UsageError(f"{self._where} streams what is no chunk ({error}): {shortened(data)}") from error
         if chunk.error is not None:
             raise UnreachableError(f"{self._where} failed in the middle of its answer: {shortened(data)}")

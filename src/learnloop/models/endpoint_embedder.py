@@ -14,6 +14,7 @@ import numpy as np
 
 from learnloop.core.arrays import F32
 from learnloop.core.checks import check_range
+from learnloop.core.decoding import NOT_JSON
 from learnloop.core.errors import UsageError
 from learnloop.models.chat_wire import shortened
 from learnloop.models.connections import MAX_ANSWER_BYTES
@@ -163,7 +164,7 @@ def read_embeddings(data: bytes, where: str, num_texts: int, dimension: int) -> 
     """
     try:
         answer = msgspec.json.decode(data, type=_Answer)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except NOT_JSON as error:
         raise UsageError(f"{where} answers with no embeddings ({error}): {shortened(data)}") from error
     found: dict[int, Any] = {}
     for item in answer.data:

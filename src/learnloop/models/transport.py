@@ -14,6 +14,7 @@ from typing import NoReturn, Self, TypeVar
 
 import msgspec
 
+from learnloop.core.decoding import NOT_JSON
 from learnloop.core.errors import AuthError, LearnloopError, NotFoundError, UnreachableError, UsageError
 from learnloop.models.budget import Budget
 from learnloop.models.chat_wire import shortened
@@ -175,7 +176,7 @@ class Transport:
         data = exchange.reply.read()
         try:
             msgspec.json.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except NOT_JSON as error:
             raise PassingError(f"answered 200 with something that is not JSON ({self.quoted(data)})") from error
         return data
 

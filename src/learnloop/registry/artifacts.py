@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from learnloop.core.checks import check_name
+from learnloop.core.decoding import convert_record
 from learnloop.core.errors import CorruptError, UsageError, one_of
 from learnloop.core.protocols import TENSOR_TYPES, PolicyArtifact
 from learnloop.system.state_file import load_tensors
@@ -154,10 +155,7 @@ def decode_policy(data: bytes, content_hash: str) -> _PolicyFile:
     found = hashlib.sha256(data).hexdigest()
     if found != content_hash:
         raise CorruptError(f"its SHA-256 is {found}, not {content_hash}: it was changed or cut")
-    try:
-        policy = msgspec.convert(_strict_json(data), type=_PolicyFile)
-    except msgspec.ValidationError as error:
-        raise CorruptError(f"it does not describe a policy: {error}") from error
+    policy = convert_record(_strict_json(data), "it does not describe a policy", _PolicyFile, error=CorruptError)
     if policy.format != FORMAT:
         raise CorruptError(f"its format is {policy.format!r}; this learnloop reads {FORMAT!r}")
     for name, tensor in policy.tensors.items():
@@ -192,10 +190,8 @@ def _check_layout(data: bytes, expected: Mapping[str, _Tensor]) -> None:
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > _MAX_HEADER_BYTES or 8 + length > len(data):
         raise CorruptError(f"its header does not fit in its {len(data)} bytes")
-    try:
-        header = msgspec.convert(_strict_json(data[8 : 8 + length]), type=dict[str, _TensorHeader])
-    except msgspec.ValidationError as error:
-        raise CorruptError(f"its header is not one of safetensors: {error}") from error
+    what = "its header is not one of safetensors"
+    header = convert_record(_strict_json(data[8 : 8 + length]), what, dict[str, _TensorHeader], error=CorruptError)
     if header.keys() != expected.keys():
         raise CorruptError(f"it has the tensors {one_of(sorted(header))}, not {one_of(sorted(expected))}")
     place = 0

@@ -25,6 +25,7 @@ import msgspec
 from sqlalchemy import Connection, delete, func, select
 
 from learnloop.core.clock import now
+from learnloop.core.decoding import NOT_JSON
 from learnloop.core.errors import ConflictError, CorruptError, NotFoundError, SchemaVersionError
 from learnloop.core.records import ModelCheckpoint, Record, RewardShare
 from learnloop.store import schema
@@ -356,7 +357,7 @@ def _decode_manifest(data: bytes, source: Path) -> Manifest:
                 f"(its newest is {HEAD!r}): install the version that wrote it or a newer one"
             )
         return msgspec.json.decode(data, type=Manifest)
-    except msgspec.MsgspecError as error:
+    except NOT_JSON as error:
         raise CorruptError(f"the manifest of {source} cannot be read: {error}") from error
 
 
@@ -411,7 +412,7 @@ def _restore_table(
     for number, line in enumerate(_open(tar, name, source), 1):
         try:
             batch.append(decoder.decode(renewed(line)))
-        except msgspec.MsgspecError as error:
+        except NOT_JSON as error:
             raise CorruptError(f"line {number} of {name} in {source} is no {kind.__name__}: {error}") from error
         if len(batch) == _BATCH:
             _insert_batch(connection, kind, batch)

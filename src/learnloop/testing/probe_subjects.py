@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-import msgspec
-
 from learnloop.algorithms.base.algorithm import Algorithm
 from learnloop.algorithms.base.config import AlgorithmConfig
 from learnloop.algorithms.building import build_algorithm, configure, find_algorithm
+from learnloop.core.decoding import convert_record
 from learnloop.core.errors import UsageError, one_of
 from learnloop.core.spaces import Spaces
 from learnloop.testing.probes import GAMMA, PROBES
@@ -177,12 +176,8 @@ def _of_class(kind: type[Any], name: str, options: Options) -> Make:
         raise UsageError(f"{name} is abstract; it does not define {missing}")
     config_kind = _config_of(kind, name)
     fields = config_kind.__struct_fields__
-    try:
-        config = msgspec.convert({"gamma": GAMMA, **options}, config_kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise UsageError(
-            f"the options {dict(options)} do not fit {name}: {error}; it has {one_of(fields, 40)}"
-        ) from error
+    given, what = {"gamma": GAMMA, **options}, f"the options {dict(options)} do not fit {name}"
+    config = convert_record(given, what, config_kind, hint=f"; it has {one_of(fields, 40)}", strict=False)
     return lambda spaces, *, num_lanes, seed: kind(config, spaces, num_lanes=num_lanes, seed=seed)
 
 

@@ -11,6 +11,7 @@ from learnloop.algorithms.base.config import AlgorithmConfig
 from learnloop.algorithms.building import ALGORITHMS, configure, find_algorithm, tag_of, translate
 from learnloop.core.checks import check_range, check_whole
 from learnloop.core.datasets import Dataset
+from learnloop.core.decoding import convert_record
 from learnloop.core.errors import UsageError, one_of
 from learnloop.nn.network_builders import DEFAULT, check_network
 from learnloop.training.presets import Preset, find_preset
@@ -149,10 +150,7 @@ def make_options(
         "eval_interval": max(1, usual // 20),
         **others,
     }
-    try:
-        return msgspec.convert(fields, TrainingOptions)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"the training's options cannot be used: {error}") from error
+    return convert_record(fields, "the training's options cannot be used", TrainingOptions)
 
 
 def check_source(algorithm: str, *, has_dataset: bool) -> None:

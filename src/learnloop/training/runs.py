@@ -12,6 +12,7 @@ import msgspec
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.core.clock import now
 from learnloop.core.datasets import Dataset
+from learnloop.core.decoding import NOT_JSON
 from learnloop.core.errors import ConflictError, CorruptError, NotFoundError, UsageError, one_of
 from learnloop.core.extensions import POINTS, Kind
 from learnloop.core.ids import new_id
@@ -344,7 +345,7 @@ def load_run(runs: Path, run_id: str, *, env: Any = None) -> TrainedRun:
     path = runs / found / RUN_FILE
     try:
         record = msgspec.json.decode(path.read_bytes(), type=RunRecord)
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, *NOT_JSON) as error:
         raise CorruptError(f"{path} cannot be read: {error}") from error
     if record.format != FORMAT:
         raise CorruptError(f"{path} has the format {record.format!r}; {FORMAT!r} can be read")

@@ -259,7 +259,7 @@ def test_a_simulator_of_ones_own() -> None:
         ),
         (
             lambda: GoalTask(rewards={"step": "low"}, make_executor="simulated"),
-            r"rewards of goal-task are {'step': 'low'} \(Expected `float`",
+            r"rewards of goal-task are {'step': 'low'}: Expected `float`",
         ),
         (lambda: GoalRewards(crash=float("nan")), "the reward 'crash' of goal-task is nan"),
         (lambda: GoalTask(goals=[], make_executor="simulated"), r"goals of goal-task are \[\]; at least 1 is needed"),

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import msgspec
 
 from learnloop.core.checks import check_range
+from learnloop.core.decoding import convert_record
 from learnloop.core.errors import UsageError, one_of
 from learnloop.nn.encoders.context_schema import ContextSchema, FeatureKind
 
@@ -100,10 +101,7 @@ def build_config(algorithm: str, **options: Any) -> BanditConfig:
     learning = {name: value for name, value in options.items() if name in OnlineConfig.__struct_fields__}
     exploring = {name: value for name, value in options.items() if name not in learning} | {"algorithm": algorithm}
     exploring.setdefault("epsilon", _EPSILONS.get(algorithm, ExplorationConfig().epsilon))
-    try:
-        return BanditConfig(msgspec.convert(learning, OnlineConfig), msgspec.convert(exploring, ExplorationConfig))
-    except msgspec.ValidationError as error:
-        fields = (*OnlineConfig.__struct_fields__, *ExplorationConfig.__struct_fields__[1:])
-        raise UsageError(
-            f"the options {options} do not fit: {error}; a bandit's options are {one_of(fields)}"
-        ) from error
+    fields = (*OnlineConfig.__struct_fields__, *ExplorationConfig.__struct_fields__[1:])
+    what, hint = f"the options {options} do not fit", f"; a bandit's options are {one_of(fields)}"
+    model = convert_record(learning, what, OnlineConfig, hint=hint)
+    return BanditConfig(model, convert_record(exploring, what, ExplorationConfig, hint=hint))

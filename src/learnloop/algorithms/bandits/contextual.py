@@ -20,6 +20,7 @@ from learnloop.algorithms.bandits.exploration import explore
 from learnloop.algorithms.bandits.linear_policy import LinearPolicy
 from learnloop.algorithms.bandits.ridge import Ridge
 from learnloop.core.arrays import F64, Bools, Indices
+from learnloop.core.decoding import convert_record
 from learnloop.core.errors import ContextError, CorruptError, UsageError
 from learnloop.core.protocols import Context, PolicyArtifact, Question, Sample
 from learnloop.core.rewards import check_reward
@@ -242,10 +243,7 @@ class ContextualBandit:
         Raises:
             CorruptError: the config or the arrays are not those of a bandit.
         """
-        try:
-            state = msgspec.convert(_current(artifact.config), _State)
-        except (msgspec.ValidationError, UsageError) as error:
-            raise CorruptError(f"a stored bandit cannot be read: {error}") from error
+        state = convert_record(_current(artifact.config), "a stored bandit cannot be read", _State, error=CorruptError)
         bandit = cls(BanditConfig(state.model, state.exploration))
         bandit.schema = state.schema
         bandit.num_updates = state.num_updates

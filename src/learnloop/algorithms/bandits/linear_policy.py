@@ -14,6 +14,7 @@ from learnloop.algorithms.hashed.policy import HashedPolicy
 from learnloop.algorithms.policies.named_actions import TAG as NAMED_ACTIONS
 from learnloop.algorithms.policies.named_actions import NamedActionsPolicy
 from learnloop.core.arrays import F64
+from learnloop.core.decoding import convert_record
 from learnloop.core.errors import CorruptError, one_of
 from learnloop.core.protocols import Context, Policy, PolicyArtifact
 from learnloop.nn.encoders.context_encoder import ContextEncoder
@@ -107,10 +108,7 @@ class LinearPolicy:
         Raises:
             CorruptError: the config or the weights are not those of such a policy.
         """
-        try:
-            config = msgspec.convert(artifact.config, _Config)
-        except msgspec.ValidationError as error:
-            raise CorruptError(f"a stored {TAG} policy cannot be read: {error}") from error
+        config = convert_record(artifact.config, f"a stored {TAG} policy cannot be read", _Config, error=CorruptError)
         encoder = None if config.encoder is None else ContextEncoder.from_config(config.encoder)
         weights = artifact.tensors.get("weights")
         wanted = (len(config.actions), 0 if encoder is None else encoder.dimension)

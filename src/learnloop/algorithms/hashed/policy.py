@@ -28,7 +28,8 @@ from learnloop.algorithms.hashed.features import (
     vector_of,
 )
 from learnloop.core.arrays import F32, F64, U64, Indices
-from learnloop.core.errors import ContextError, CorruptError, UsageError
+from learnloop.core.decoding import convert_record
+from learnloop.core.errors import ContextError, CorruptError
 from learnloop.core.protocols import PolicyArtifact, Question
 
 TAG = "joint"
@@ -248,10 +249,7 @@ class HashedPolicy:
         Raises:
             CorruptError: the config or the tensors are not those of such a policy.
         """
-        try:
-            config = msgspec.convert(artifact.config, _Config)
-        except (msgspec.ValidationError, UsageError) as error:
-            raise CorruptError(f"a stored {TAG} policy cannot be read: {error}") from error
+        config = convert_record(artifact.config, f"a stored {TAG} policy cannot be read", _Config, error=CorruptError)
         if not _is_sound(config):
             raise CorruptError(f"the config of a stored {TAG} policy has figures without a meaning")
         if not set(artifact.tensors) <= _TENSORS:

@@ -11,6 +11,7 @@ from learnloop.algorithms.building import configure, translate
 from learnloop.algorithms.on_policy.ppo import PPOConfig
 from learnloop.algorithms.on_policy.segment_ppo import SegmentPPO
 from learnloop.core.checks import check_range
+from learnloop.core.decoding import convert_record
 from learnloop.core.errors import UsageError
 from learnloop.training.presets import PRESETS
 
@@ -85,7 +86,4 @@ def read_mutation_settings(given: Mapping[str, Any]) -> MutationSettings:
     Raises:
         UsageError: a field is unknown, or a value not allowed; the message names it.
     """
-    try:
-        return msgspec.convert(given, MutationSettings)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"[mutations] of learnloop.toml cannot be used: {error}") from error
+    return convert_record(given, "[mutations] of learnloop.toml cannot be used", MutationSettings)

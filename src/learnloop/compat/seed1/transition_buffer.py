@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from learnloop.algorithms.on_policy.rollout import Steps, last_rows
 from learnloop.core.arrays import F32
+from learnloop.core.decoding import convert_record
 from learnloop.core.errors import CorruptError
 from learnloop.system.state_file import State
 
@@ -133,10 +134,7 @@ class TransitionBuffer:
         Raises:
             CorruptError: it is something else.
         """
-        try:
-            others = msgspec.convert(rest, _Rest)
-        except msgspec.ValidationError as error:
-            raise CorruptError(f"the transitions of the checkpoint cannot be read: {error}") from error
+        others = convert_record(rest, "the transitions of the checkpoint cannot be read", _Rest, error=CorruptError)
         count, none = len(others.episodes), {name: _column([], name, size) for name in _TYPES}
         wanted = {name: ((count, *each.shape[1:]), each.dtype) for name, each in none.items()}
         if {name: (value.shape, value.dtype) for name, value in arrays.items()} != wanted or count > 2 * room:

@@ -11,6 +11,7 @@ from learnloop.algorithms.bandits.config import NEEDS_WIDTHS, ExplorationConfig,
 from learnloop.algorithms.hashed.config import HashedConfig
 from learnloop.algorithms.hashed.features import MAX_VECTOR
 from learnloop.core.checks import check_range
+from learnloop.core.decoding import convert_record
 from learnloop.core.errors import UsageError
 from learnloop.core.records import MAX_REWARD, DecisionMode
 
@@ -122,10 +123,7 @@ def read_settings(given: object) -> DecisionSettings:
     Raises:
         UsageError: a field is unknown, or a value not allowed; the message names it.
     """
-    try:
-        return msgspec.convert(given, DecisionSettings)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"these are no settings of a policy: {error}") from error
+    return convert_record(given, "these are no settings of a policy", DecisionSettings)
 
 
 def stored_settings(stored: Mapping[str, Any]) -> DecisionSettings:

@@ -18,6 +18,7 @@ import numpy as np
 
 from learnloop.core.arrays import F32
 from learnloop.core.checks import check_choice, check_number, check_whole
+from learnloop.core.decoding import convert_record
 from learnloop.core.errors import UsageError, one_of
 from learnloop.envs.goals.commands import GoalCommands
 from learnloop.envs.goals.records import CRASHED, DONE, FAILED, NOTHING, Goal, GoalExecutor, Outcome
@@ -229,12 +230,8 @@ def _executor(make_executor: Callable[[], object] | str) -> GoalExecutor:
 def _rewards(rewards: GoalRewards | Mapping[str, float] | None) -> GoalRewards:
     if rewards is None or isinstance(rewards, GoalRewards):
         return rewards or GoalRewards()
-    try:
-        return msgspec.convert(dict(rewards), GoalRewards)
-    except (msgspec.ValidationError, TypeError, ValueError) as error:
-        raise UsageError(
-            f"rewards of {_LABEL} are {rewards!r} ({error}); they have {one_of(GoalRewards.__struct_fields__)}"
-        ) from error
+    hint = f"; they have {one_of(GoalRewards.__struct_fields__)}"
+    return convert_record(rewards, f"rewards of {_LABEL} are {rewards!r}", GoalRewards, hint=hint)
 
 
 def _check_names(what: str, names: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from learnloop.algorithms import load_policy
+from learnloop.core.decoding import convert_record
 from learnloop.core.errors import NotFoundError, UsageError, one_of
 from learnloop.core.protocols import HeldOut, Policy
 from learnloop.core.records import Decision, Episode, PolicyVersion, Verdict
@@ -69,10 +70,8 @@ def verification_options(options: Mapping[str, Any]) -> VerificationOptions:
     unknown = options.keys() - set(allowed)
     if unknown:
         raise UsageError(f"prove has no options {one_of(sorted(unknown))}; allowed are {one_of(allowed)}")
-    try:
-        return msgspec.convert(options, VerificationOptions)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"the options {options} cannot be used: {error}; allowed are {one_of(allowed)}") from error
+    hint = f"; allowed are {one_of(allowed)}"
+    return convert_record(options, f"the options {options} cannot be used", VerificationOptions, hint=hint)
 
 
 def prove_from_log(workspace: Workspace, agent_id: str, policy: str, options: VerificationOptions) -> ProofResult:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
-from learnloop.core.errors import UsageError, one_of
+from learnloop.core.decoding import convert_record
+from learnloop.core.errors import one_of
 from learnloop.loop.rewards.histories import StoredHistories
 from learnloop.loop.rewards.learned import open_learned_reward, workspace_embedder
 from learnloop.loop.workspace.settings import RewardSettings
@@ -52,13 +51,8 @@ def _is_weighed(settings: RewardSettings, name: str) -> bool:
 
 def _judge(name: str, fields: dict[str, Any], workspace: Workspace) -> RewardFunction:
 
-    allowed = one_of(JudgeConfig.__struct_fields__, 30)
-    try:
-        config = msgspec.convert(fields, JudgeConfig)
-    except msgspec.ValidationError as error:
-        raise UsageError(
-            f"the judge {name!r} of learnloop.toml cannot be used: {error}; allowed keys are {allowed}"
-        ) from error
+    hint = f"; allowed keys are {one_of(JudgeConfig.__struct_fields__, 30)}"
+    config = convert_record(fields, f"the judge {name!r} of learnloop.toml cannot be used", JudgeConfig, hint=hint)
     return RewardFunction(RubricJudge(config, folder=workspace.settings.home.parent), name, needs=("output",))
 
 

@@ -6,9 +6,8 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
 from learnloop.core.attempts import Attempt
+from learnloop.core.decoding import convert_record
 from learnloop.core.errors import NotFoundError, UsageError, one_of
 from learnloop.core.records import Episode, LabelRequest
 from learnloop.loop.rewards.attempts import attempt_of
@@ -37,12 +36,11 @@ def workspace_embedder(workspace: Workspace) -> CachedEmbedder:
         UsageError: the settings cannot be used.
         MissingExtraError: the local model needs packages that are not installed.
     """
-    try:
-        config = msgspec.convert(workspace.settings.embedder, EmbedderConfig)
-    except msgspec.ValidationError as error:
-        allowed = one_of(EmbedderConfig.__struct_fields__)
-        raise UsageError(f"[embedder] of learnloop.toml cannot be used: {error}; allowed keys are {allowed}") from error
-    return make_embedder(config)
+    hint = f"; allowed keys are {one_of(EmbedderConfig.__struct_fields__)}"
+    given = workspace.settings.embedder
+    return make_embedder(
+        convert_record(given, "[embedder] of learnloop.toml cannot be used", EmbedderConfig, hint=hint)
+    )
 
 
 def learn_reward(workspace: Workspace, config: LearnedRewardConfig | None = None) -> tuple[LearnedReward, Path]:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from learnloop.core.attempts import Attempt
+from learnloop.core.decoding import convert_record
 from learnloop.core.errors import FormatError, NotFoundError, UsageError
 from learnloop.core.records import Episode, Record, Reward, RewardShare
 from learnloop.core.rewards import worth
@@ -176,7 +177,5 @@ def read_result(task_id: str, result: Mapping[str, Any]) -> Attempt:
     Raises:
         FormatError: a field is unknown or has another type than it should.
     """
-    try:
-        return msgspec.convert({**result, "task_id": task_id}, Attempt)
-    except (msgspec.ValidationError, TypeError) as error:
-        raise FormatError(f"the result of the task {task_id!r} cannot be read: {error}") from error
+    what = f"the result of the task {task_id!r} cannot be read"
+    return convert_record({**result, "task_id": task_id}, what, Attempt, error=FormatError)

@@ -11,6 +11,7 @@ import msgspec
 
 from learnloop.core.attempts import Attempt
 from learnloop.core.checks import check_range
+from learnloop.core.decoding import decode_json
 from learnloop.core.errors import FormatError, MissingExtraError, NotFoundError, UsageError
 from learnloop.core.extensions import POINTS
 from learnloop.core.records import TOTAL, Episode, EpisodeStatus, Reward
@@ -331,13 +332,6 @@ def _lines(file: Path, kind: type[Line]) -> Iterator[tuple[int, Line]]:
         with file.open("rb") as stream:
             for number, text in enumerate(stream, start=1):
                 if text.strip():
-                    yield number, _line(file, number, text, kind)
+                    yield number, decode_json(text, f"{file}, line {number}", kind)
     except OSError as error:
         raise NotFoundError(f"{file} cannot be read: {error.strerror}") from error
-
-
-def _line(file: Path, number: int, text: bytes, kind: type[Line]) -> Line:
-    try:
-        return msgspec.json.decode(text, type=kind)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise FormatError(f"{file}, line {number}: {error}") from error

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from learnloop.core.decoding import convert_record
 from learnloop.core.errors import CorruptError, UsageError
 from learnloop.core.protocols import Context
 from learnloop.nn.encoders.context_schema import ContextSchema, FeatureKind, check_mapping
@@ -164,10 +165,7 @@ class ContextEncoder:
         Raises:
             CorruptError: ``config`` does not describe one.
         """
-        try:
-            state = msgspec.convert(config, _State)
-        except (msgspec.ValidationError, UsageError) as error:
-            raise CorruptError(f"a stored context encoder cannot be read: {error}") from error
+        state = convert_record(config, "a stored context encoder cannot be read", _State, error=CorruptError)
         _check_state(state)
         return cls(state)
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from learnloop.core.attempts import Attempt, Score
+from learnloop.core.decoding import NOT_JSON
 from learnloop.core.errors import MissingExtraError, one_of
 from learnloop.rewards.functions.json_shapes import find_shape_fault, unknown_keyword
 from learnloop.rewards.grading.tasks.code_answer import fenced_blocks
@@ -100,7 +101,7 @@ def _check_json(output: str, schema: Any) -> str | None:
         text = blocks[0][1]
     try:
         value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+    except NOT_JSON as error:
         return str(error)
     return None if schema is True else find_shape_fault(value, schema)
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from learnloop.core.decoding import NOT_JSON
 from learnloop.core.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def _python(text: str) -> str | None:
 def _json(text: str) -> str | None:
     try:
         msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+    except NOT_JSON as error:
         return str(error)
     return None
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from learnloop.core.attempts import Attempt, Score, ToolCall
+from learnloop.core.decoding import json_or
 from learnloop.rewards.scoring.function import reward_function
 
 _MAX_RESULT_CHARS = 1_000_000
@@ -52,10 +53,7 @@ def _structured(result: Any) -> Any:
     """Returns a result that is a JSON object in text as the object; all else as it is."""
     if not isinstance(result, str) or len(result) > _MAX_RESULT_CHARS or not result.lstrip().startswith("{"):
         return result
-    try:
-        return msgspec.json.decode(result)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return result
+    return json_or(result, result)
 
 
 def _reports_failure(result: Any) -> bool:

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 import msgspec
 
-from learnloop.core.errors import FormatError, UsageError
+from learnloop.core.decoding import decode_json
+from learnloop.core.errors import UsageError
 from learnloop.core.records import Record
 from learnloop.models.answer_cache import AnswerCache
 
@@ -83,10 +84,7 @@ class VoteCache:
         data = self._files.get(path)
         if data is None:
             return None
-        try:
-            kept = msgspec.json.decode(data, type=KeptVote)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise FormatError(f"the kept vote {path} is damaged ({error}); remove it to ask again") from error
+        kept = decode_json(data, f"the kept vote {path} is damaged", KeptVote, hint="; remove it to ask again")
         self._remember(key, kept)
         return kept
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
+from learnloop.core.decoding import decode_json
 from learnloop.core.errors import CorruptError, NotFoundError, StoreError, UsageError
 from learnloop.core.protocols import Embedder
 from learnloop.rewards.learned.design import Design
@@ -91,10 +92,8 @@ def load_learned_reward(place: Path, embedder: Embedder) -> LearnedReward:
     content_hash = hashlib.sha256(data).hexdigest()
     if content_hash != place.name:
         raise CorruptError(f"{place / REWARD_FILE} has the SHA-256 {content_hash}: it was changed, or moved elsewhere")
-    try:
-        told = msgspec.json.decode(data, type=_RewardFile)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CorruptError(f"{place / REWARD_FILE} does not describe a learned reward: {error}") from error
+    what = f"{place / REWARD_FILE} does not describe a learned reward"
+    told = decode_json(data, what, _RewardFile, error=CorruptError)
     if told.format != FORMAT or told.figures != list(NAMES):
         raise CorruptError(f"{place / REWARD_FILE} is of another version of learnloop; learn the reward again")
     if hashlib.sha256(weights).hexdigest() != told.weights_sha256:

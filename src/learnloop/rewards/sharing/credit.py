@@ -16,6 +16,7 @@ import msgspec
 
 from learnloop.core.attempts import Attempt
 from learnloop.core.checks import check_range
+from learnloop.core.decoding import convert_record
 from learnloop.core.errors import RewardError, UsageError, one_of
 from learnloop.core.records import Json, Record
 from learnloop.core.rewards import check_learnable
@@ -317,8 +318,7 @@ def credit_method(name: str, **options: Any) -> AnyCredit:
     kind = METHODS.get(name)
     if kind is None:
         raise UsageError(f"there is no credit method {name!r}; allowed: {one_of(METHODS)}")
-    try:
-        return msgspec.convert(options, kind, strict=True)
-    except msgspec.ValidationError as error:
-        fields = one_of(kind.__struct_fields__)
-        raise UsageError(f"the credit method {name!r} cannot take {options}: {error}; options: {fields}") from error
+    fields = one_of(kind.__struct_fields__)
+    return convert_record(
+        options, f"the credit method {name!r} cannot take {options}", kind, hint=f"; options: {fields}"
+    )

@@ -16,6 +16,8 @@ from typing import Any
 
 import msgspec
 
+from learnloop.core.decoding import json_or
+
 Message = dict[str, Any]
 Part = dict[str, Any]
 
@@ -50,10 +52,7 @@ def message(role: str, *parts: Part, name: str | None = None) -> Message:
 def parsed(value: Any) -> Any:
     """Returns the object or list that a JSON text holds, and any other value as it is."""
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
-        try:
-            return msgspec.json.decode(value)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return value
+        return json_or(value, value)
     return value
 
 

@@ -12,8 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
-import msgspec
-
+from learnloop.core.decoding import json_or
 from learnloop.core.errors import FormatError, NotFoundError, UsageError, one_of
 from learnloop.traces.importing.formats import Line, TraceFormat, by_name, recognise, what_is_looked_for
 from learnloop.traces.importing.formats.base import Source, decode_json, parse_time
@@ -234,8 +233,8 @@ def in_order(numbered: Iterable[tuple[int, bytes]], field: str) -> list[tuple[in
 
 def _moment(raw: bytes, field: str) -> datetime | None:
     """Returns when ``raw`` says that it was written; None for a line that the reader will refuse."""
+    line = json_or(raw, None)
     try:
-        line = msgspec.json.decode(raw)
         return parse_time(line[field]) if isinstance(line, dict) and isinstance(line.get(field), str) else None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, FormatError):
+    except FormatError:
         return None

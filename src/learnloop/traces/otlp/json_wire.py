@@ -13,8 +13,7 @@ import binascii
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import msgspec
-
+from learnloop.core.decoding import decode_json
 from learnloop.core.errors import FormatError
 from learnloop.traces.otlp.wire import (
     Rejections,
@@ -89,12 +88,9 @@ def logs_of(request: Object) -> WireLogs:
 
 
 def _decoded(body: bytes) -> Object:
-    try:
-        value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        is_text = body.lstrip()[:1] in (b"{", b"[")
-        hint = "" if is_text else "; is it protobuf? Send Content-Type: application/x-protobuf"
-        raise FormatError(f"the body is not JSON ({error}){hint}") from error
+    is_text = body.lstrip()[:1] in (b"{", b"[")
+    hint = "" if is_text else "; is it protobuf? Send Content-Type: application/x-protobuf"
+    value = decode_json(body, "the body is not JSON", hint=hint)
     if not isinstance(value, dict):
         raise FormatError(f"the body is a JSON {type(value).__name__}, not an object")
     return value

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 from threadpoolctl import threadpool_limits
 
+from learnloop.core.decoding import NOT_JSON
 from learnloop.core.errors import ConflictError, CorruptError, NotFoundError
 from learnloop.system.files import write_whole
 from learnloop.system.worker import Channel, Worker
@@ -69,7 +70,7 @@ def train_seed(task: SeedTask, *, env: Any = None, on_progress: OnProgress | Non
 def _read_result(path: Path, seed: int) -> SeedResult:
     try:
         result = msgspec.json.decode(path.read_bytes(), type=SeedResult)
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, *NOT_JSON) as error:
         raise CorruptError(f"{path} cannot be read: {error}; remove it to train this seed again") from error
     if result.seed != seed:
         raise CorruptError(f"{path} is of seed {result.seed}, not {seed}; remove it to train this seed again")

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from learnloop.core.decoding import convert_record
 from learnloop.core.errors import FormatError
 
 _NotNegative = Annotated[float, msgspec.Meta(ge=0)]
@@ -84,10 +85,7 @@ def read_tests(expected: Any) -> CodeTests:
         expected = {"asserts": expected}
     if not isinstance(expected, Mapping):
         raise FormatError(f"the tests are {expected!r}; a mapping, a list of asserts or a text of Python is needed")
-    try:
-        tests = msgspec.convert(dict(expected), CodeTests)
-    except (msgspec.ValidationError, TypeError, ValueError) as error:
-        raise FormatError(f"the tests cannot be used: {error}") from error
+    tests = convert_record(dict(expected), "the tests cannot be used", CodeTests, error=FormatError)
     if not tests.num_tests:
         raise FormatError("there are no tests; give asserts, a program, cases or runs")
     if tests.language == "shell" and tests.num_tests > len(tests.runs):

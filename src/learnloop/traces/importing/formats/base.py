@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Proto
 
 import msgspec
 
+from learnloop.core.decoding import NOT_JSON
 from learnloop.core.errors import FormatError
 from learnloop.core.records import Record
 
@@ -139,7 +140,7 @@ def decode_json(raw: bytes) -> Any:
     """
     try:
         return msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except NOT_JSON as error:
         if b"NaN" not in raw and b"Infinity" not in raw:
             raise FormatError(f"not JSON ({error})") from error
     try:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
+from learnloop.core.decoding import json_or
 
 _MAX_DEPTH = 32
 
@@ -22,10 +22,7 @@ def body_of(value: Any) -> Mapping[str, Any] | None:
 
 def decoded(data: bytes) -> dict[str, Any] | None:
     """Returns the JSON object that a body's bytes hold; None where they hold none."""
-    try:
-        value = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+    value = json_or(data, None)
     return value if isinstance(value, dict) else None
 
 
