@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
-from learnloop.algorithms.replay.files import FILE, read_replay
+from learnloop.algorithms.replay.uniform import FILE, read_replay
 from learnloop.compat.seed1.checkpoints import NamedCheckpoints
 from learnloop.core.errors import CorruptError, NotFoundError, StoreError, StoreFullError, UsageError
 from learnloop.decisions.online.checkpoints import _unpack

@@ -31,7 +31,7 @@ async def _lifespan(service: Service) -> AsyncIterator[None]:
         yield
 
 
-operations = Operations("upkeep", lifespan=_lifespan)
+operations = Operations("background jobs", lifespan=_lifespan)
 """No routes: only what runs beside them."""
 
 
@@ -47,5 +47,5 @@ async def _keep(service: Service) -> None:
                 await service.call(remove_old_answers, service.workspace)
             await service.call(catch_up, service.workspace.store, seconds=_STEP_SECONDS)
         except (LearnloopError, Problem) as error:  # the store is busy or away; the next look tries again
-            _log.warning("upkeep of the store is put off: %s", error)
+            _log.warning("background jobs on the store are put off: %s", error)
         await asyncio.sleep(INDEX_SECONDS)

@@ -11,22 +11,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 
 from learnloop.algorithms.on_policy.rollout import action_array
-from learnloop.algorithms.replay.files import read_replay, write_replay
-from learnloop.algorithms.replay.memory import available_memory, megabytes
 from learnloop.algorithms.replay.observation_ring import ObservationRing, Precision
 from learnloop.algorithms.replay.transitions import Entries, Sample, Transitions, chained
 from learnloop.core.arrays import F32, I64, Bools
-from learnloop.core.errors import CorruptError, UsageError
+from learnloop.core.errors import CorruptError, NotFoundError, UsageError
 from learnloop.core.spaces import ActionSpace, Box, num_choices
 from learnloop.core.stepping import Masks
+from learnloop.system.state_file import State, read_state, write_state
 
 MARGIN = 256
 """An observation is looked up for a new transition only among so many of the newest, unless a buffer is told more."""
 MAX_SIZES = 4
 """For so many batch sizes the memory of a sample is kept."""
+FILE = "replay.safetensors"
+FORMAT = "learnloop.replay/v2"
+FIRST_FORMAT = "learnloop.replay/v1"
+_GROUP = Path("/sys/fs/cgroup")
 
 
 class ReplayBuffer:
@@ -302,7 +306,9 @@ class ReplayBuffer:
         Raises:
             StoreError: the disk refuses.
         """
-        return write_replay(folder, self.state())
+        path = folder / FILE
+        write_state(path, FORMAT, State(self.state(), {}))
+        return path
 
     def load(self, folder: Path) -> None:
         """Holds what ``save`` wrote into ``folder``.
@@ -363,3 +369,35 @@ def _entry(action_space: ActionSpace) -> np.dtype[Any]:
 
 
 _COLUMNS = ("first", "following", "actions", "rewards", "discounts", "terminated", "truncated")
+
+
+def read_replay(folder: Path) -> dict[str, NDArray[Any]]:
+    """Returns the state that ``ReplayBuffer.save`` wrote.
+
+    Raises:
+        NotFoundError: there is none.
+        CorruptError: it is not what was written.
+    """
+    if not (folder / FILE).is_file():
+        raise NotFoundError(f"there is no replay in {folder}")
+    return read_state(folder / FILE, FORMAT, FIRST_FORMAT).tensors
+
+
+def available_memory() -> int:
+    """Returns how many bytes can be taken without swapping: what is free, or what the container's limit leaves."""
+    free = int(psutil.virtual_memory().available)
+    limit, used = _read(_GROUP / "memory.max"), _read(_GROUP / "memory.current")
+    return free if limit is None or used is None else max(0, min(free, limit - used))
+
+
+def megabytes(num_bytes: int) -> int:
+    """Returns megabytes of 1,000,000 bytes, rounded up."""
+    return -(-num_bytes // 1_000_000)
+
+
+def _read(path: Path) -> int | None:
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None

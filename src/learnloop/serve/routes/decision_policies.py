@@ -23,7 +23,7 @@ from learnloop.loop.decisions.counterfactual import (
     Counterfactual,
     CounterfactualOptions,
 )
-from learnloop.serve.deciding import Deciding
+from learnloop.serve.decision_maker import DecisionMaker
 from learnloop.serve.http.calls import call_of
 from learnloop.serve.http.conditional import demand_match, etag_of, tagged
 from learnloop.serve.http.json_bodies import answer, read_json
@@ -120,7 +120,9 @@ async def put_settings(request: Request, agent_id: str, policy: str) -> Response
         latest = await service.call(decisions.settings, agent_id, policy)
         demand_match(request, etag_of(latest.version))
         raise
-    await service.call(service.part(Deciding).policies.load, agent_id, policy)  # what comes next is decided by them
+    await service.call(
+        service.part(DecisionMaker).policies.load, agent_id, policy
+    )  # what comes next is decided by them
     return _tagged(request, agent_id, policy, now)
 
 

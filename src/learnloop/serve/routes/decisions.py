@@ -9,7 +9,7 @@ from starlette.responses import Response
 from learnloop.core.records import ApiScope, Decision, DecisionActivation, Reward
 from learnloop.loop.decisions.feedback import Feedback
 from learnloop.loop.decisions.reading import DecisionDetail
-from learnloop.serve.deciding import Deciding, deciding
+from learnloop.serve.decision_maker import DecisionMaker, keep_deciding
 from learnloop.serve.http.calls import call_of
 from learnloop.serve.http.json_bodies import answer, read_json
 from learnloop.serve.http.ndjson import NDJSON, LineAnswer, ndjson_answer
@@ -18,7 +18,7 @@ from learnloop.serve.http.problems import Problem
 from learnloop.serve.routes.decision_bodies import ChoiceBody, DecisionBody, choice_of, read_request
 from learnloop.serve.service import service_of
 
-operations = Operations("decisions", lifespan=deciding)
+operations = Operations("decisions", lifespan=keep_deciding)
 
 BATCH_AT_ONCE = 64
 """Items of a batch that are decided together, and so share a commit of the log."""
@@ -65,7 +65,7 @@ class DecisionList(msgspec.Struct, frozen=True, kw_only=True):
 )
 async def make_decision(request: Request) -> Response:
     """Choose one of the actions, or one for each slot; what was chosen is logged before it is answered."""
-    part = service_of(request).part(Deciding)
+    part = service_of(request).part(DecisionMaker)
     body = await read_json(request, DecisionBody)
     effect_id = call_of(request.scope).effect_id
     if effect_id is not None and body.decision_id is None:  # again after a crash: the same decision, not a second one
@@ -84,7 +84,7 @@ async def make_decision(request: Request) -> Response:
 )
 async def make_decisions(request: Request) -> Response:
     """Choose for many requests, one a line; a line that is wrong gets a problem and does not stop the others."""
-    part = service_of(request).part(Deciding)
+    part = service_of(request).part(DecisionMaker)
 
     async def decide(body: DecisionBody) -> ChoiceBody:
         return choice_of(await part.decide(body.agent_id, body.policy, read_request(body)))

@@ -28,7 +28,7 @@ REFRESH_SECONDS = 0.5
 _log = logging.getLogger("learnloop.serve")
 
 
-class Deciding:
+class DecisionMaker:
     """Makes decisions for the routes; all of it on the event loop but for what reads the store."""
 
     def __init__(self, service: Service) -> None:
@@ -135,10 +135,10 @@ def find_made(store: Store, decision_id: str) -> list[Decision]:
 
 
 @asynccontextmanager
-async def deciding(service: Service) -> AsyncIterator[None]:
+async def keep_deciding(service: Service) -> AsyncIterator[None]:
     """Gives ``service`` the parts that decide, as long as the server lives."""
     service.add(DurableLog(service.workspace.store))
-    part = await asyncio.to_thread(Deciding, service)  # also where no thread is left for calls of clients
+    part = await asyncio.to_thread(DecisionMaker, service)  # also where no thread is left for calls of clients
     service.add(part)
     try:
         async with beside(part.keep_current()):
