@@ -12,7 +12,6 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from learnloop.core.decoding import NOT_JSON
 from learnloop.serve.http.calls import read_body
 from learnloop.serve.http.problems import FieldError, Problem
 
@@ -60,7 +59,7 @@ def decode_json(data: bytes, kind: type[T]) -> T:
         value: T = _decoder(wanted).decode(data)
     except msgspec.ValidationError as error:
         raise Problem(422, "the body is not what this route takes", errors=[_field_error(error)]) from error
-    except NOT_JSON as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Problem(400, f"the body is not JSON: {error}") from error
     return value
 
@@ -81,7 +80,7 @@ def check_json(data: bytes) -> None:
         plain = msgspec.json.encode(msgspec.json.decode(data))
     except msgspec.ValidationError:  # a number that is too large: whoever reads the body names its place
         return
-    except NOT_JSON as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise Problem(400, f"the body is not JSON: {error}") from error
     if _structure(plain).count(b":") != num_keys:
         raise Problem(400, "the body has an object with the same key twice; give each key once")
