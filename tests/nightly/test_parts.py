@@ -76,6 +76,7 @@ def test_what_passed_is_not_run_again(tmp_path: Path) -> None:
 
 def run(folder: Path, *arguments: str, code: int) -> dict[str, Any]:
     """Returns what is kept of each test of the example after a run that ends so."""
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}  # no xdist's own
     plugins = ["-p", "no:cacheprovider", "-p", "xdist", "-p", "tests.nightly.progress"]
     done = subprocess.run(
         [
@@ -91,7 +92,7 @@ def run(folder: Path, *arguments: str, code: int) -> dict[str, Any]:
             str(folder / "test_example.py"),
         ],
         cwd=ROOT,
-        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},  # the others take seconds to start
+        env={**outside, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},  # the others take seconds to start
         capture_output=True,
         text=True,
         check=False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -65,7 +66,7 @@ def test_a_worker_has_the_frozen_tensors_of_the_learner() -> None:
         number=1,
         num_steps=512,
         spaces=msgspec.json.decode(msgspec.json.encode(learner.spaces)),
-        handle=slot.handle,
+        handle=os.dup(slot.handle),  # each side closes its own
     )
     assert task.algorithm_seed() != 0
     worker = _Replica(task)._algorithm
