@@ -197,7 +197,7 @@ class Decision(Record, frozen=True, kw_only=True):
     vector: bytes | None = None
     """What is known besides ``context`` as numbers, such as an embedding: little-endian float32."""
     mode: DecisionMode | None = None
-    """The mode of the decision service; None: it was not made there."""
+    """The mode of the policy's settings; None: it was made before settings were kept of it, or elsewhere."""
     settings_version: int | None = None
     """The version of the policy's settings that it was made with."""
     baseline_action: str | None = None

@@ -17,7 +17,7 @@ from learnloop.store.queries.decisions import DecisionQuery
 from learnloop.store.queries.rewards import earned_rewards
 
 TRAINED_MODES: Final[frozenset[DecisionMode | None]] = frozenset({None, DecisionMode.LEARNING, DecisionMode.FROZEN})
-"""A policy learns from what it chose itself, inside the decision service and outside (None)."""
+"""A policy learns from what it chose itself; None: before settings were kept of it, or elsewhere."""
 _PAGE = 1_000
 
 

@@ -572,6 +572,17 @@ def test_frozen_it_learns_nothing_and_later_all_of_it(store: Store) -> None:
     assert close_to(point, again)
 
 
+def test_of_two_decisions_with_a_client_s_id_the_first_is_learned_from(store: Store) -> None:
+    point = open_point(store)
+    first = point.choose(["left"], {"x": 1.0}, decision_id="mine")
+    store.offer(first)
+    point.choose(["right"], {"x": 2.0}, decision_id="mine")  # which the log does not keep
+    give(point, store, reward_for("mine", 1.0))
+    assert [each["action"] for each in point.bandit.to_artifact().config["warm_up"]] == ["left"]
+    store.flush()
+    assert state(open_point(store)) == state(point)
+
+
 def test_what_others_decided_is_learned_as_far_as_it_can_be_read(store: Store) -> None:
     point = open_point(store)
     run(point, store, 20)

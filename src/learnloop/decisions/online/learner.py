@@ -97,8 +97,13 @@ class OnlineLearner:
         return self.bandit.prepare(context, strict=strict)
 
     def expect(self, decision: Decision, prepared: Prepared) -> None:
-        """Notes a decision that was just made, on its way to the log: its rewards find it here."""
+        """Notes a decision that was just made, on its way to the log: its rewards find it here.
+
+        Of two with the id that a client gave, the first is the one that the log keeps.
+        """
         with self.lock:
+            if decision.decision_id in self._pending:
+                return
             pending = Pending(
                 prepared, decision.action, decision.episode_id, RewardParts({}, {}), is_waiting=decision.is_deferred
             )
