@@ -387,14 +387,17 @@ class Client:
 
 def test_a_server_goes_on(kept: Kept) -> None:
     server = kept.serve()
-    client = Client(server, kept.manifest["secrets"]["boss"]["secret"])
-    _keys_hold(kept, client)
-    _settings_and_answers_are_as_before(kept, client)
-    before = _reward_enough_to_learn(kept, client)
-    _decisions_are_read_with_what_they_earned(kept, client)
-    _checkpoints_of_seed_1_go_on(kept, client)
-    _was_learned(client, before)
-    server.stop()
+    try:
+        client = Client(server, kept.manifest["secrets"]["boss"]["secret"])
+        _keys_hold(kept, client)
+        _settings_and_answers_are_as_before(kept, client)
+        before = _reward_enough_to_learn(kept, client)
+        _decisions_are_read_with_what_they_earned(kept, client)
+        _checkpoints_of_seed_1_go_on(kept, client)
+        _was_learned(client, before)
+        server.stop()
+    finally:
+        server.process.kill()  # where something failed above; one that was stopped is gone
 
 
 def _keys_hold(kept: Kept, client: Client) -> None:
