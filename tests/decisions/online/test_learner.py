@@ -20,7 +20,7 @@ from learnloop.core.records import Decision, DecisionActivation, DecisionMode, M
 from learnloop.core.seeding import generator
 from learnloop.decisions.inputs import plain_actions, plain_context, plain_mask
 from learnloop.decisions.online.learner import OnlineLearner
-from learnloop.decisions.service.request import DecisionRequest
+from learnloop.decisions.service.request import DecisionRequest, Slot
 from learnloop.decisions.service.settings import DecisionSettings
 from learnloop.decisions.service.snapshot import PolicySnapshot
 from learnloop.store import Store
@@ -581,6 +581,16 @@ def test_of_two_decisions_with_a_client_s_id_the_first_is_learned_from(store: St
     assert [each["action"] for each in point.bandit.to_artifact().config["warm_up"]] == ["left"]
     store.flush()
     assert state(open_point(store)) == state(point)
+
+
+def test_a_request_that_is_refused_half_way_decides_nothing(store: Store) -> None:
+    point = open_point(store)
+    asked = DecisionRequest(["a", "b"], {"x": 1.0}, decision_id="mine")
+    with pytest.raises(ActionError, match="no action is left"):
+        point.snapshot.decide(asked._replace(slots=[Slot("one"), Slot("two"), Slot("three")]), point.rng)
+    assert not point.knows("mine.0")
+    made = point.snapshot.decide(asked._replace(slots=[Slot("one"), Slot("two")]), point.rng)
+    assert [point.knows(each.decision_id) for each in made] == [True, True]
 
 
 def test_what_others_decided_is_learned_as_far_as_it_can_be_read(store: Store) -> None:

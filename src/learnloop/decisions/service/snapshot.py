@@ -46,6 +46,13 @@ class _Place(NamedTuple):
     slot: str | None = None
 
 
+class _Made(NamedTuple):
+    """A decision with the context as an online learner will learn from it; None: the policy does not learn online."""
+
+    decision: Decision
+    prepared: Prepared | None
+
+
 class _Distribution(NamedTuple):
     preferred: int | None
     """The index of the action that the policy would choose greedily; None before it has learned."""
@@ -96,14 +103,18 @@ class PolicySnapshot(NamedTuple):
         request_id = request.decision_id or new_id()
         if request.slots is None:
             place = _Place(request.context, allowed, request.mask, request.baseline, request_id)
-            return [self._choose(request, place, rng)]
-        return self._fill(request, allowed, request_id, rng)
+            made = [self._choose(request, place, rng)]
+        else:
+            made = self._fill(request, allowed, request_id, rng)
+        if self.learner is not None:  # only now: a request that is refused half way decides nothing
+            for decision, prepared in made:
+                if prepared is not None:
+                    self.learner.expect(decision, prepared)
+        return [decision for decision, _ in made]
 
-    def _fill(
-        self, request: DecisionRequest, allowed: Bools, request_id: str, rng: np.random.Generator
-    ) -> list[Decision]:
+    def _fill(self, request: DecisionRequest, allowed: Bools, request_id: str, rng: np.random.Generator) -> list[_Made]:
         """Returns a decision for each slot in their order; no action is chosen twice."""
-        decisions: list[Decision] = []
+        made: list[_Made] = []
         left = allowed.copy()
         for number, slot in enumerate(request.slots or ()):
             offered = left & np.array([action not in slot.excluded for action in request.actions])
@@ -113,12 +124,11 @@ class PolicySnapshot(NamedTuple):
             mask: list[bool] = offered.tolist()
             own_id = slot_decision_id(request_id, number)
             place = _Place(context, offered, mask, slot.baseline, own_id, request_id, slot.slot)
-            decision = self._choose(request, place, rng)
-            left[request.actions.index(decision.action)] = False
-            decisions.append(decision)
-        return decisions
+            made.append(self._choose(request, place, rng))
+            left[request.actions.index(made[-1].decision.action)] = False
+        return made
 
-    def _choose(self, request: DecisionRequest, place: _Place, rng: np.random.Generator) -> Decision:
+    def _choose(self, request: DecisionRequest, place: _Place, rng: np.random.Generator) -> _Made:
         actions, baseline = request.actions, place.baseline
         is_apprentice = self.settings.mode is DecisionMode.APPRENTICE
         if baseline is None and is_apprentice:
@@ -158,9 +168,7 @@ class PolicySnapshot(NamedTuple):
             is_deferred=request.is_deferred,
             created_at=now(),
         )
-        if self.learner is not None and prepared is not None:
-            self.learner.expect(decision, prepared)
-        return decision
+        return _Made(decision, prepared)
 
     def _distribution(self, request: DecisionRequest, place: _Place, rng: np.random.Generator) -> _Distribution:
         """Returns what the policy prefers, and the probability of each action with exploration."""
