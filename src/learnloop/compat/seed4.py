@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from learnloop.loop import Workspace
 from learnloop.loop.rewards.rewarding import RewardProcess, TaskCompletion, process_task_completion
-from learnloop.loop.workspace.workspace import Workspace
 
 
 class RewardSignalIntegrator:

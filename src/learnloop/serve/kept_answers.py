@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from learnloop.core.errors import LearnloopError
+from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.loop.workspace.idempotent_answers import RUNNING, Claim, claim_request, keep_answer, release_request
-from learnloop.loop.workspace.workspace import Workspace
 from learnloop.serve.http.problems import ErrorTable
 from learnloop.serve.http.site import KeptAnswer
 from learnloop.serve.http.threads import Threads
@@ -24,7 +24,7 @@ class StoredAnswers:
         errors: says what an error of the store is to the client.
     """
 
-    def __init__(self, workspace: Workspace, threads: Threads, errors: ErrorTable) -> None:
+    def __init__(self, workspace: WorkspaceCore, threads: Threads, errors: ErrorTable) -> None:
         self._workspace = workspace
         self._threads = threads
         self._errors = errors

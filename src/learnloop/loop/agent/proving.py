@@ -38,7 +38,7 @@ from learnloop.evaluation.compare import BASELINES
 from learnloop.evaluation.splitting import HELD_OUT_SHARE, split_by_unit
 from learnloop.loop.nouns.listing import html_table
 from learnloop.loop.training.env_evaluation import acts_in_environment, evaluate_in_environment
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.registry import Alias
 
 CANDIDATE = "candidate"
@@ -74,7 +74,7 @@ def verification_options(options: Mapping[str, Any]) -> VerificationOptions:
     return convert_record(options, f"the options {options} cannot be used", VerificationOptions, hint=hint)
 
 
-def prove_from_log(workspace: Workspace, agent_id: str, policy: str, options: VerificationOptions) -> ProofResult:
+def prove_from_log(workspace: WorkspaceCore, agent_id: str, policy: str, options: VerificationOptions) -> ProofResult:
     """Learns a policy from the decisions logged for ``policy``, as its settings say, and registers it if it is proven.
 
     Held-out decisions whose propensity is not known say nothing and are left out, which the reasons mention.
@@ -101,7 +101,7 @@ def prove_from_log(workspace: Workspace, agent_id: str, policy: str, options: Ve
 
 
 def register_proven(
-    workspace: Workspace, name: str, verification: Verification, lineage: Mapping[str, Any]
+    workspace: WorkspaceCore, name: str, verification: Verification, lineage: Mapping[str, Any]
 ) -> ProofResult:
     """Registers what ``verification`` trained as the next version of ``name``, and as its candidate, if it learned."""
     if verification.verdict is not Verdict.LEARNED or verification.policy is None:
@@ -111,7 +111,9 @@ def register_proven(
     return ProofResult(verification, version)
 
 
-def evaluate(workspace: Workspace, reference: str, baseline: str, *, seed: int = 0) -> tuple[PolicyVersion, Comparison]:
+def evaluate(
+    workspace: WorkspaceCore, reference: str, baseline: str, *, seed: int = 0
+) -> tuple[PolicyVersion, Comparison]:
     """Returns how a registered policy fares against a baseline on tasks that it was not trained on.
 
     Args:
@@ -143,7 +145,7 @@ def evaluate(workspace: Workspace, reference: str, baseline: str, *, seed: int =
     return version, compare(policy, against, held_out, baseline_name=label, seed=seed)
 
 
-def _unseen_by(workspace: Workspace, other: PolicyVersion, table: OutcomeTable) -> OutcomeTable:
+def _unseen_by(workspace: WorkspaceCore, other: PolicyVersion, table: OutcomeTable) -> OutcomeTable:
     """Returns the held-out tasks that ``other`` was not trained on either: two runs may share tasks.
 
     Raises:
@@ -161,7 +163,7 @@ def _unseen_by(workspace: Workspace, other: PolicyVersion, table: OutcomeTable) 
     return left
 
 
-def _held_out(workspace: Workspace, version: PolicyVersion) -> HeldOut:
+def _held_out(workspace: WorkspaceCore, version: PolicyVersion) -> HeldOut:
     lineage = version.lineage
     if lineage["held_out"]["kind"] == "outcomes":
         if workspace.store.blobs is None:

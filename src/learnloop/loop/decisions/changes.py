@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from learnloop.core.clock import now
 from learnloop.core.records import Decision, DecisionActivation
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop.workspace.core import WorkspaceCore
 
 
-def activate(workspace: Workspace, decision_id: str) -> DecisionActivation:
+def activate(workspace: WorkspaceCore, decision_id: str) -> DecisionActivation:
     """Says that a deferred decision was used; returns when that was said first.
 
     Raises:

@@ -27,7 +27,7 @@ from learnloop.evaluation.off_policy import (
 )
 from learnloop.evaluation.policies import Choice, distributions
 from learnloop.evaluation.splitting import is_held_out
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.registry.references import CHAMPION
 from learnloop.store.queries.waiting import waiting_decisions
 
@@ -119,7 +119,7 @@ class _Target(NamedTuple):
 
 
 def evaluate_decisions(
-    workspace: Workspace,
+    workspace: WorkspaceCore,
     agent_id: str,
     policy: str,
     targets: Sequence[str] = DEFAULT_TARGETS,
@@ -181,7 +181,7 @@ def evaluate_decisions(
     )
 
 
-def _read(workspace: Workspace, agent_id: str, policy: str, options: CounterfactualOptions) -> list[Logged]:
+def _read(workspace: WorkspaceCore, agent_id: str, policy: str, options: CounterfactualOptions) -> list[Logged]:
     chosen = LogFilter(modes=TRAINED_MODES, since=options.since, until=options.until, rewarded=False)
     found = newest_decisions(workspace.store, agent_id, policy, options.newest, chosen)
     share = options.held_out_share
@@ -192,7 +192,7 @@ def _read(workspace: Workspace, agent_id: str, policy: str, options: Counterfact
     return found
 
 
-def _num_pending(workspace: Workspace, found: Sequence[Logged]) -> int:
+def _num_pending(workspace: WorkspaceCore, found: Sequence[Logged]) -> int:
     unknown = [each.decision.decision_id for each in found if each.reward is None]
     return len(workspace.store.read(waiting_decisions, now(), unknown))
 
@@ -230,7 +230,7 @@ def _interval(samples: Sequence[Sample], rewards: F64, level: float) -> Interval
     return paired_interval(means, level) if means else None
 
 
-def _value(workspace: Workspace, name: str, target: str, log: _Log, options: EstimateOptions) -> TargetValue:
+def _value(workspace: WorkspaceCore, name: str, target: str, log: _Log, options: EstimateOptions) -> TargetValue:
     try:
         if target == "best-fixed":
             return _best_fixed(log, options)
@@ -244,7 +244,7 @@ def _estimate(rows: list[F64], log: _Log, options: EstimateOptions) -> Estimate:
     return estimate_rows(rows, log.samples, log.propensities, reward_model=log.reward_models, options=options)
 
 
-def _target(workspace: Workspace, name: str, target: str, log: _Log) -> _Target:
+def _target(workspace: WorkspaceCore, name: str, target: str, log: _Log) -> _Target:
     if target == "uniform":
         return _Target("uniform", distributions(UniformPolicy(), log.choices))
     if target == "baseline":

@@ -11,7 +11,7 @@ from learnloop.core.errors import UsageError
 from learnloop.core.records import Reward
 from learnloop.core.rewards import RewardTarget
 from learnloop.loop.rewards.recording import record_rewards
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop.workspace.core import WorkspaceCore
 
 SOURCE: Final = "user"
 FEEDBACK: Final = "feedback"
@@ -65,7 +65,7 @@ class Feedback(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def record_feedback(
-    workspace: Workspace,
+    workspace: WorkspaceCore,
     feedback: Feedback,
     *,
     decision_id: str | None = None,

@@ -18,7 +18,7 @@ from learnloop.decisions.importing import (
 )
 from learnloop.decisions.importing.choices import DROPPED, REWARD, reward_of
 from learnloop.decisions.importing.reading import modified_at
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.store.counting import write_new
 from learnloop.store.queries.decisions import decisions_of_requests
 from learnloop.traces.importing.files import Progress
@@ -58,7 +58,7 @@ class DecisionImport(Record, frozen=True, kw_only=True):
 
 
 def import_decisions(
-    workspace: Workspace,
+    workspace: WorkspaceCore,
     path: Path,
     *,
     agent: str,
@@ -120,7 +120,7 @@ def import_decisions(
 class _Writing:
     """Writes what a log says in batches, and counts."""
 
-    def __init__(self, workspace: Workspace, agent: str, policy: str) -> None:
+    def __init__(self, workspace: WorkspaceCore, agent: str, policy: str) -> None:
         self._store = workspace.store
         self._agent = agent
         self._policy = policy

@@ -12,7 +12,7 @@ from learnloop.core.clock import now
 from learnloop.core.errors import UsageError
 from learnloop.core.records import Decision, DecisionActivation, LearningUpdate, Reward
 from learnloop.core.rewards import RewardParts, RewardState, state_of
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.store.queries.decisions import DecisionQuery, newest_decisions
 from learnloop.store.queries.rewards import earned_rewards
 from learnloop.store.queries.waiting import waiting_decisions
@@ -50,7 +50,7 @@ class UpdatePage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_decisions(
-    workspace: Workspace,
+    workspace: WorkspaceCore,
     *,
     agent: str | None = None,
     policy: str | None = None,
@@ -71,7 +71,7 @@ def list_decisions(
     return DecisionPage(rows=[decision for _, decision in found[:limit]], next_cursor=cursor)
 
 
-def show_decision(workspace: Workspace, decision_id: str) -> DecisionDetail:
+def show_decision(workspace: WorkspaceCore, decision_id: str) -> DecisionDetail:
     """Returns a decision with its rewards.
 
     Raises:
@@ -96,7 +96,7 @@ def show_decision(workspace: Workspace, decision_id: str) -> DecisionDetail:
 
 
 def list_updates(
-    workspace: Workspace, agent_id: str, policy: str, *, limit: int = 50, after: str | None = None
+    workspace: WorkspaceCore, agent_id: str, policy: str, *, limit: int = 50, after: str | None = None
 ) -> UpdatePage:
     """Returns a page of what the learner tried for a policy.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from learnloop.core.datasets import Dataset
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.traces.datasets.building import DatasetReport, build_dataset
 from learnloop.traces.datasets.logged_episodes import RewardKind, StepKind
 
@@ -17,7 +17,7 @@ class Datasets:
         workspace: an open one; it stays its owner's.
     """
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: WorkspaceCore) -> None:
         self._workspace = workspace
 
     def build(

@@ -12,7 +12,7 @@ from learnloop.loop.decisions.changes import activate
 from learnloop.loop.decisions.reading import DecisionDetail, list_decisions, list_updates, show_decision
 from learnloop.loop.nouns.listing import Listing, Page
 from learnloop.loop.rewards.recording import record_rewards
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop.workspace.core import WorkspaceCore
 
 if TYPE_CHECKING:
     from learnloop.decisions.learning.apprentice import MatchRate
@@ -29,7 +29,7 @@ class Decisions:
         workspace: an open one; it stays its owner's.
     """
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: WorkspaceCore) -> None:
         self._workspace = workspace
 
     def import_(self, path: Path, *, agent: str, policy: str, **how: Any) -> DecisionImport:

@@ -10,7 +10,7 @@ from learnloop.core.records import LabelRequest, Reward
 from learnloop.core.rewards import LABEL
 from learnloop.loop.nouns.listing import Page
 from learnloop.loop.rewards.labelling import ShownRequest, label, label_queue, read_label, show_requests
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop.workspace.core import WorkspaceCore
 
 if TYPE_CHECKING:
     from learnloop.rewards.learned.reward import LearnedReward
@@ -23,7 +23,7 @@ class Labels:
         workspace: an open one; it stays its owner's.
     """
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: WorkspaceCore) -> None:
         self._workspace = workspace
         self._queue = label_queue(workspace)
 

@@ -14,7 +14,7 @@ from learnloop.evaluation.compare import Comparison
 from learnloop.loop.agent.proving import ProofResult, evaluate, prove_from_log, verification_options
 from learnloop.loop.nouns.listing import Listing
 from learnloop.loop.training.policy_export import export_version
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop.workspace.core import WorkspaceCore
 
 
 class ListedVersion(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ class RegisteredPolicies:
         workspace: an open one; it stays its owner's.
     """
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: WorkspaceCore) -> None:
         self._workspace = workspace
         self._registry = workspace.registry
 

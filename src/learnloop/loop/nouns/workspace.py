@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from learnloop.loop.workspace import workspace
+from learnloop.loop.workspace.core import WorkspaceCore
 
 if TYPE_CHECKING:
     from learnloop.loop.nouns.datasets import Datasets
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from learnloop.loop.nouns.policies import RegisteredPolicies
 
 
-class Workspace(workspace.Workspace):
+class Workspace(WorkspaceCore):
     """An open store with its registry and its nouns, each imported when it is first used.
 
-    What it takes and raises is what the workspace below it does, which the parts of the facade are given.
+    It takes and raises what ``WorkspaceCore`` does, which is what the functions of the facade are given.
     """
 
     @cached_property

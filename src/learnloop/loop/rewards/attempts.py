@@ -11,7 +11,7 @@ from learnloop.core.attempts import Attempt, AttemptStep, TaskType
 from learnloop.core.errors import FormatError, one_of
 from learnloop.core.records import Episode, EpisodeStatus, Json, Span, Task
 from learnloop.loop.traces.reading import span_tree
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.traces.conversation.messages import as_text, messages_of, text_of
 from learnloop.traces.conversation.steps import MODEL_OPERATIONS, Step, in_time_order, steps_of
 
@@ -37,7 +37,7 @@ Truths = Mapping[str, TaskTruth]
 
 
 def attempt_of(
-    workspace: Workspace, episode: Episode, truths: Truths | None = None, *, is_graded: bool = True
+    workspace: WorkspaceCore, episode: Episode, truths: Truths | None = None, *, is_graded: bool = True
 ) -> Attempt:
     """Returns an episode as an attempt at its task.
 
@@ -80,7 +80,7 @@ def attempt_of(
     )
 
 
-def _told(workspace: Workspace, episode: Episode, truths: Truths) -> dict[str, Any]:
+def _told(workspace: WorkspaceCore, episode: Episode, truths: Truths) -> dict[str, Any]:
     """Returns what is said of the task, by field."""
     metadata: dict[str, Any] = {}
     if episode.task_id is not None:

@@ -8,8 +8,8 @@ from learnloop.core.decoding import convert_record
 from learnloop.core.errors import one_of
 from learnloop.loop.rewards.histories import StoredHistories
 from learnloop.loop.rewards.learned import open_learned_reward, workspace_embedder
+from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.loop.workspace.settings import RewardSettings
-from learnloop.loop.workspace.workspace import Workspace
 from learnloop.rewards.functions.efficiency import efficiency_from
 from learnloop.rewards.judge.config import JudgeConfig
 from learnloop.rewards.judge.judge import RubricJudge
@@ -21,7 +21,7 @@ LEARNED = "learned"
 """What ``weights`` calls the learned reward."""
 
 
-def make_engine(workspace: Workspace, settings: RewardSettings | None = None) -> RewardEngine:
+def make_engine(workspace: WorkspaceCore, settings: RewardSettings | None = None) -> RewardEngine:
     """Returns the engine that settings describe, with their judges and their learned reward.
 
     Args:
@@ -49,14 +49,14 @@ def _is_weighed(settings: RewardSettings, name: str) -> bool:
     return not settings.weights or name in settings.weights
 
 
-def _judge(name: str, fields: dict[str, Any], workspace: Workspace) -> RewardFunction:
+def _judge(name: str, fields: dict[str, Any], workspace: WorkspaceCore) -> RewardFunction:
 
     hint = f"; allowed keys are {one_of(JudgeConfig.__struct_fields__, 30)}"
     config = convert_record(fields, f"the judge {name!r} of learnloop.toml cannot be used", JudgeConfig, hint=hint)
     return RewardFunction(RubricJudge(config, folder=workspace.settings.home.parent), name, needs=("output",))
 
 
-def _learned(workspace: Workspace, name: str) -> RewardFunction:
+def _learned(workspace: WorkspaceCore, name: str) -> RewardFunction:
 
     learned = open_learned_reward(workspace, name, workspace_embedder(workspace))
     learned.check_usable()

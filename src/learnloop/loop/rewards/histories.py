@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from learnloop.core.attempts import Attempt
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.rewards.functions.efficiency import History
 from learnloop.store.queries.shares import metadata_of_runs
 
@@ -36,7 +36,7 @@ class StoredHistories:
     A history is of the other runs of an attempt's task: the newest whose reward, as it counts now, is at least 0.5.
     """
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: WorkspaceCore) -> None:
         self._store = workspace.store
 
     def __call__(self, attempt: Attempt) -> History | None:

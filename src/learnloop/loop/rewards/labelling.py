@@ -12,7 +12,7 @@ from learnloop.core.rewards import LABEL, Parts, RewardTarget, check_reward, new
 from learnloop.loop.rewards.attempts import attempt_of
 from learnloop.loop.rewards.recording import find_target
 from learnloop.loop.traces.reading import resolve_episode
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.rewards.learned.label_queue import LabelQueue
 
 WORDS: Final = {"good": 1.0, "bad": 0.0, "up": 1.0, "down": 0.0}
@@ -34,7 +34,7 @@ class ShownRequests(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def label(
-    workspace: Workspace,
+    workspace: WorkspaceCore,
     episode: str,
     value: str | float,
     *,
@@ -72,7 +72,7 @@ def label(
     return reward
 
 
-def labels_of(workspace: Workspace) -> dict[str, float]:
+def labels_of(workspace: WorkspaceCore) -> dict[str, float]:
     """Returns what people say of each episode that they labelled: the last label of each, the mean over persons."""
     found: dict[str, Parts] = {}
     where = {"name": LABEL, "source": LABEL, "span_id": None, "decision_id": None}
@@ -82,12 +82,12 @@ def labels_of(workspace: Workspace) -> dict[str, float]:
     return {each: value for each, parts in found.items() if (value := total_of(parts)) is not None}
 
 
-def label_queue(workspace: Workspace) -> LabelQueue:
+def label_queue(workspace: WorkspaceCore) -> LabelQueue:
     """Returns the queue of episodes that people are asked about."""
     return LabelQueue(workspace.store)
 
 
-def show_requests(workspace: Workspace, *, limit: int = 20, after: str | None = None) -> ShownRequests:
+def show_requests(workspace: WorkspaceCore, *, limit: int = 20, after: str | None = None) -> ShownRequests:
     """Returns open requests, the most useful first, each with what its episode was asked and answered.
 
     Raises:

@@ -12,7 +12,7 @@ from learnloop.core.errors import NotFoundError, UsageError, one_of
 from learnloop.core.records import Episode, LabelRequest
 from learnloop.loop.rewards.attempts import attempt_of
 from learnloop.loop.rewards.labelling import labels_of
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.models.embedders import EmbedderConfig, make_embedder
 from learnloop.models.vector_cache import CachedEmbedder
 from learnloop.rewards.learned.files import load_learned_reward, save_learned_reward
@@ -29,7 +29,7 @@ MAX_CANDIDATES = 2_000
 _PAGE = 500
 
 
-def workspace_embedder(workspace: Workspace) -> CachedEmbedder:
+def workspace_embedder(workspace: WorkspaceCore) -> CachedEmbedder:
     """Returns the embedder of ``[embedder]`` in ``learnloop.toml``; the caller closes it.
 
     Raises:
@@ -43,7 +43,7 @@ def workspace_embedder(workspace: Workspace) -> CachedEmbedder:
     )
 
 
-def learn_reward(workspace: Workspace, config: LearnedRewardConfig | None = None) -> tuple[LearnedReward, Path]:
+def learn_reward(workspace: WorkspaceCore, config: LearnedRewardConfig | None = None) -> tuple[LearnedReward, Path]:
     """Learns a reward from all labels of the store, keeps it, and returns it with its folder.
 
     Whether it may be used, its report says; one that may not is kept too, and gives no scores.
@@ -57,7 +57,7 @@ def learn_reward(workspace: Workspace, config: LearnedRewardConfig | None = None
         return learned, save_learned_reward(learned, workspace.settings.home / FOLDER)
 
 
-def open_learned_reward(workspace: Workspace, name: str, embedder: CachedEmbedder) -> LearnedReward:
+def open_learned_reward(workspace: WorkspaceCore, name: str, embedder: CachedEmbedder) -> LearnedReward:
     """Returns a learned reward of the store.
 
     Args:
@@ -80,14 +80,14 @@ def open_learned_reward(workspace: Workspace, name: str, embedder: CachedEmbedde
     return load_learned_reward(folder / name, embedder)
 
 
-def newest_learned_reward(workspace: Workspace) -> Path | None:
+def newest_learned_reward(workspace: WorkspaceCore) -> Path | None:
     """Returns the folder of what was learned last; None: nothing was."""
     folder = workspace.settings.home / FOLDER
     kept = [each for each in folder.glob("*") if each.is_dir() and not each.name.startswith(".")]
     return max(kept, key=lambda each: (each.stat().st_mtime_ns, each.name), default=None)
 
 
-def labelled_attempts(workspace: Workspace) -> Iterator[Labelled]:
+def labelled_attempts(workspace: WorkspaceCore) -> Iterator[Labelled]:
     """Yields each labelled episode as an attempt with what people say of it."""
     values = labels_of(workspace)
     for episode in _episodes(workspace, list(values)):
@@ -95,7 +95,7 @@ def labelled_attempts(workspace: Workspace) -> Iterator[Labelled]:
 
 
 def fill_label_queue(
-    workspace: Workspace, number: int, *, agent: str | None = None, seed: int = 0
+    workspace: WorkspaceCore, number: int, *, agent: str | None = None, seed: int = 0
 ) -> list[LabelRequest]:
     """Opens requests for the episodes whose labels would teach most, with suggestions, and returns them.
 
@@ -120,6 +120,6 @@ def fill_label_queue(
     return ask_for_labels(LabelQueue(workspace.store), candidates, chosen, model)
 
 
-def _episodes(workspace: Workspace, ids: list[str]) -> Iterator[Episode]:
+def _episodes(workspace: WorkspaceCore, ids: list[str]) -> Iterator[Episode]:
     for start in range(0, len(ids), _PAGE):
         yield from workspace.store.iterate(Episode, where={"episode_id": ids[start : start + _PAGE]})

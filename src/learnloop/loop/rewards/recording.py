@@ -10,13 +10,13 @@ import msgspec
 from learnloop.core.errors import NotFoundError, UsageError
 from learnloop.core.records import Decision, Episode, Record, Reward, Span
 from learnloop.core.rewards import RewardTarget, new_rewards
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop.workspace.core import WorkspaceCore
 
 RecordType = TypeVar("RecordType", bound=Record)
 
 
 def record_rewards(
-    workspace: Workspace,
+    workspace: WorkspaceCore,
     target: RewardTarget,
     values: Mapping[str, object],
     *,
@@ -49,7 +49,7 @@ def record_rewards(
     return rewards
 
 
-def find_target(workspace: Workspace, target: RewardTarget) -> RewardTarget:
+def find_target(workspace: WorkspaceCore, target: RewardTarget) -> RewardTarget:
     """Returns what a reward is for, a decision with its episode, if it is stored or on its way there.
 
     Raises:
@@ -77,7 +77,7 @@ def find_target(workspace: Workspace, target: RewardTarget) -> RewardTarget:
     return target
 
 
-def find_queued(workspace: Workspace, kind: type[RecordType], key: str) -> RecordType | None:
+def find_queued(workspace: WorkspaceCore, kind: type[RecordType], key: str) -> RecordType | None:
     """Returns a record that may have been made a moment ago and still be queued; None where there is none."""
     found = workspace.store.find(kind, key)
     if found is None:

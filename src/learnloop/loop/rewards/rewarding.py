@@ -15,8 +15,8 @@ from learnloop.core.rewards import worth
 from learnloop.loop.rewards.engine import make_engine
 from learnloop.loop.rewards.histories import COSTS
 from learnloop.loop.rewards.recording import find_queued
+from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.loop.workspace.settings import RewardSettings
-from learnloop.loop.workspace.workspace import Workspace
 from learnloop.rewards.functions.efficiency import costs_of
 from learnloop.rewards.scoring.engine import RewardEngine, Scored
 from learnloop.rewards.sharing.credit import credit_method
@@ -52,7 +52,7 @@ class RewardProcess:
     """
 
     def __init__(
-        self, workspace: Workspace, settings: RewardSettings | None = None, engine: RewardEngine | None = None
+        self, workspace: WorkspaceCore, settings: RewardSettings | None = None, engine: RewardEngine | None = None
     ) -> None:
         self._settings = settings or workspace.settings.rewards
         self._engine = engine or make_engine(workspace, self._settings)
@@ -133,7 +133,7 @@ class RewardProcess:
         return worth([*stored, *new])
 
 
-def _with_episode(workspace: Workspace, attempt: Attempt) -> Attempt:
+def _with_episode(workspace: WorkspaceCore, attempt: Attempt) -> Attempt:
     """Returns an attempt if its episode, where it names one, is stored and of its task; with whose run it was."""
     if attempt.episode_id is None:
         return attempt
@@ -152,7 +152,7 @@ def _with_episode(workspace: Workspace, attempt: Attempt) -> Attempt:
 
 
 def process_task_completion(
-    workspace: Workspace, task_id: str, result: Mapping[str, Any], *, process: RewardProcess | None = None
+    workspace: WorkspaceCore, task_id: str, result: Mapping[str, Any], *, process: RewardProcess | None = None
 ) -> TaskCompletion:
     """Scores, shapes, credits and stores a finished task that is told as data; see ``RewardProcess``.
 

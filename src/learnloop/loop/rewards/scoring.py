@@ -22,7 +22,7 @@ from learnloop.loop.rewards.histories import as_of
 from learnloop.loop.rewards.labelling import labels_of
 from learnloop.loop.rewards.rewarding import RewardProcess
 from learnloop.loop.traces.reading import resolve_episode
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.rewards.functions.built_in import BUILT_IN
 from learnloop.rewards.judge.agreement import CalibrationReport, Judgement, calibration_report
 from learnloop.rewards.scoring.engine import RewardEngine, Scored
@@ -119,12 +119,12 @@ def read_truths(file: Path) -> dict[str, TaskTruth]:
     return truths
 
 
-def count_episodes(workspace: Workspace, choice: EpisodeChoice) -> int:
+def count_episodes(workspace: WorkspaceCore, choice: EpisodeChoice) -> int:
     """Returns how many episodes are meant."""
     return len(set(choice.episodes)) or len(_ids(workspace, choice))
 
 
-def chosen_episodes(workspace: Workspace, choice: EpisodeChoice) -> Iterator[Episode]:
+def chosen_episodes(workspace: WorkspaceCore, choice: EpisodeChoice) -> Iterator[Episode]:
     """Yields the episodes that are meant, oldest first.
 
     Raises:
@@ -134,7 +134,7 @@ def chosen_episodes(workspace: Workspace, choice: EpisodeChoice) -> Iterator[Epi
     yield from _stored(workspace, list(named) or _ids(workspace, choice))
 
 
-def _stored(workspace: Workspace, ids: Sequence[str]) -> Iterator[Episode]:
+def _stored(workspace: WorkspaceCore, ids: Sequence[str]) -> Iterator[Episode]:
     """Yields those of the episodes that are still there."""
     for start in range(0, len(ids), _PAGE):
         page = ids[start : start + _PAGE]
@@ -142,13 +142,13 @@ def _stored(workspace: Workspace, ids: Sequence[str]) -> Iterator[Episode]:
         yield from (found[each] for each in page if each in found)
 
 
-def _ids(workspace: Workspace, choice: EpisodeChoice) -> list[str]:
+def _ids(workspace: WorkspaceCore, choice: EpisodeChoice) -> list[str]:
     asked = EpisodeQuery(agent_id=choice.agent, task_id=choice.task, without_reward=choice.without_reward)
     return workspace.store.read(episode_ids, asked)
 
 
 def score_episodes(
-    workspace: Workspace,
+    workspace: WorkspaceCore,
     choice: EpisodeChoice,
     process: RewardProcess,
     truths: Truths | None = None,
@@ -180,7 +180,7 @@ def score_episodes(
 
 
 def _score_one(
-    workspace: Workspace, episode: Episode, process: RewardProcess, truths: Truths | None, dry_run: bool
+    workspace: WorkspaceCore, episode: Episode, process: RewardProcess, truths: Truths | None, dry_run: bool
 ) -> Scored:
     try:
         attempt = attempt_of(workspace, episode, truths)
@@ -216,7 +216,7 @@ def try_examples(engine: RewardEngine, file: Path) -> Iterator[Tried]:
         )
 
 
-def list_components(workspace: Workspace) -> list[Component]:
+def list_components(workspace: WorkspaceCore) -> list[Component]:
     """Returns all reward functions that can be used here by name, those in force first."""
     engine = make_engine(workspace)
     in_force = [_component(each, engine.weights[name]) for name, each in engine.functions.items()]
@@ -239,7 +239,7 @@ def _component(function: RewardFunction, weight: float | None) -> Component:
     )
 
 
-def calibrate(workspace: Workspace, component: str, *, min_kappa: float = 0.6, seed: int = 0) -> CalibrationReport:
+def calibrate(workspace: WorkspaceCore, component: str, *, min_kappa: float = 0.6, seed: int = 0) -> CalibrationReport:
     """Returns how far the stored scores of a reward function agree with the labels of people.
 
     Args:
@@ -265,7 +265,7 @@ def calibrate(workspace: Workspace, component: str, *, min_kappa: float = 0.6, s
 
 
 def regrade(
-    workspace: Workspace, process: RewardProcess, share: float, *, seed: int = 0, truths: Truths | None = None
+    workspace: WorkspaceCore, process: RewardProcess, share: float, *, seed: int = 0, truths: Truths | None = None
 ) -> Iterator[Regraded]:
     """Works out a random share of the stored rewards once more, and yields both.
 
@@ -301,7 +301,7 @@ class _Of(msgspec.Struct, frozen=True):
     value: float | None
 
 
-def _rewards(workspace: Workspace, name: str) -> Iterator[_Of]:
+def _rewards(workspace: WorkspaceCore, name: str) -> Iterator[_Of]:
     """Yields the computed rewards of episodes that are called ``name``, the newest of each episode last."""
     where = {"name": name, "source": COMPUTED, "span_id": None, "decision_id": None}
     for each in workspace.store.iterate(Reward, where=where):
@@ -309,7 +309,7 @@ def _rewards(workspace: Workspace, name: str) -> Iterator[_Of]:
             yield _Of(each.episode_id, each.reward_id, each.value)
 
 
-def _tasks(workspace: Workspace, episode_ids: Sequence[str]) -> Mapping[str, str | None]:
+def _tasks(workspace: WorkspaceCore, episode_ids: Sequence[str]) -> Mapping[str, str | None]:
     found: dict[str, str | None] = {}
     for start in range(0, len(episode_ids), _PAGE):
         page = episode_ids[start : start + _PAGE]

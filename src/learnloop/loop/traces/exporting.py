@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Literal, NamedTuple
 
 from learnloop.core.errors import UsageError
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.system.files import make_folder, output_file
 from learnloop.traces import export_records
 from learnloop.traces.exporting import atif_files, execution_trace_files, write_atif_lines
@@ -25,7 +25,9 @@ class Exported(NamedTuple):
     """``records``, ``episodes`` or ``files``."""
 
 
-def export_as(workspace: Workspace, target: Path, export_format: ExportFormat, *, agent: str | None = None) -> Exported:
+def export_as(
+    workspace: WorkspaceCore, target: Path, export_format: ExportFormat, *, agent: str | None = None
+) -> Exported:
     """Writes the store, or one agent's part of it, in a format; returns how much that was.
 
     ``learnloop`` writes one file of all records. ``atif`` writes a file a trajectory into a folder, or one file of

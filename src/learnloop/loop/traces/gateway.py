@@ -9,14 +9,14 @@ import msgspec
 
 from learnloop.core.clock import now
 from learnloop.core.records import Episode, EpisodeStatus
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.store.queries.episodes import running_episodes
 
 GATEWAY_SOURCE = "gateway"
 """The source of the episodes that a gateway records."""
 
 
-def close_left_open(workspace: Workspace, idle_seconds: float, own: Collection[str] = ()) -> int:
+def close_left_open(workspace: WorkspaceCore, idle_seconds: float, own: Collection[str] = ()) -> int:
     """Ends the running episodes of gateways in which nothing has happened for ``idle_seconds``; returns how many.
 
     They end as cut off: what their agents did afterwards is not known.

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from learnloop.core.errors import FormatError, NotFoundError
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.traces import ImportReport, import_file
 from learnloop.traces.datasets.groups import GroupReport, count_groups
 from learnloop.traces.importing.files import format_of
@@ -77,7 +77,7 @@ def find_files(paths: Sequence[Path]) -> list[tuple[Path, str]]:
 
 
 def import_files(
-    workspace: Workspace,
+    workspace: WorkspaceCore,
     files: Sequence[tuple[Path, str]],
     *,
     agent: str,

@@ -16,7 +16,7 @@ from learnloop.core.errors import NotFoundError, UsageError, one_of
 from learnloop.core.records import Decision, Episode, EpisodeStatus, Json, Reward, Span
 from learnloop.core.rewards import RewardState, state_of
 from learnloop.loop.traces.exporting import export_as
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.store.full_text import Term, found_spans
 from learnloop.store.queries.episodes import EpisodeQuery, FoundEpisode, episode_ids_like, newest_episodes
 from learnloop.store.queries.spans import SpanOutline, span_outlines, span_usage
@@ -79,7 +79,7 @@ AnySpan = TypeVar("AnySpan", Span, SpanOutline)
 
 
 def list_episodes(
-    workspace: Workspace,
+    workspace: WorkspaceCore,
     *,
     agent: str | None = None,
     task: str | None = None,
@@ -124,7 +124,7 @@ def list_episodes(
     return EpisodePage(rows=rows, next_cursor=_cursor(rows[-1].episode) if len(found) > limit else None)
 
 
-def resolve_episode(workspace: Workspace, text: str) -> str:
+def resolve_episode(workspace: WorkspaceCore, text: str) -> str:
     """Returns the id of the episode whose id is ``text``, or alone begins with it.
 
     Raises:
@@ -139,7 +139,7 @@ def resolve_episode(workspace: Workspace, text: str) -> str:
     raise NotFoundError(f"there is no Episode whose episode_id is {text!r} or begins with it")
 
 
-def trace_skeleton(workspace: Workspace, episode_id: str) -> list[SpanOutline]:
+def trace_skeleton(workspace: WorkspaceCore, episode_id: str) -> list[SpanOutline]:
     """Returns the spans of an episode without their attributes, in the order in which they started.
 
     Raises:
@@ -149,12 +149,12 @@ def trace_skeleton(workspace: Workspace, episode_id: str) -> list[SpanOutline]:
     return workspace.store.read(span_outlines, episode_id)
 
 
-def token_usage(workspace: Workspace, episode_id: str) -> dict[str, Json]:
+def token_usage(workspace: WorkspaceCore, episode_id: str) -> dict[str, Json]:
     """Returns what is known of the tokens of an episode's calls of models, by the id of the span."""
     return workspace.store.read(span_usage, episode_id, MODEL_OPERATIONS)
 
 
-def show_steps(workspace: Workspace, episode_id: str) -> list[Step]:
+def show_steps(workspace: WorkspaceCore, episode_id: str) -> list[Step]:
     """Returns the steps of an episode; see ``traces/conversation/steps.py``.
 
     Raises:
@@ -164,7 +164,7 @@ def show_steps(workspace: Workspace, episode_id: str) -> list[Step]:
     return steps_of(workspace.store.iterate(Span, where={"episode_id": episode_id}))
 
 
-def show_episode(workspace: Workspace, episode_id: str) -> EpisodeDetail:
+def show_episode(workspace: WorkspaceCore, episode_id: str) -> EpisodeDetail:
     """Returns an episode with its spans, its decisions, and the rewards of both.
 
     Raises:
@@ -198,7 +198,7 @@ def span_tree(spans: Sequence[AnySpan]) -> Iterator[tuple[int, AnySpan]]:
         waiting.extend((depth + 1, child) for child in reversed(children.get(span.span_id, [])))
 
 
-def export_to(workspace: Workspace, file: Path, *, agent_id: str | None = None) -> int:
+def export_to(workspace: WorkspaceCore, file: Path, *, agent_id: str | None = None) -> int:
     """Writes the store's records to ``file`` (``-``: standard output), which appears whole or not at all.
 
     A link is followed; a pipe or a device is written to, never replaced.
@@ -209,14 +209,14 @@ def export_to(workspace: Workspace, file: Path, *, agent_id: str | None = None) 
     return export_as(workspace, file, "learnloop", agent=agent_id).number
 
 
-def _rows(workspace: Workspace, found: Sequence[FoundEpisode], terms: Sequence[Term] | None) -> list[EpisodeRow]:
+def _rows(workspace: WorkspaceCore, found: Sequence[FoundEpisode], terms: Sequence[Term] | None) -> list[EpisodeRow]:
     """Returns episodes as they are listed, with snippets where something was searched for."""
     spans = workspace.store.read(found_spans, [each.search_id for each in found]) if terms else {}
     snippets = {number: snippet(span, terms) for number, span in spans.items()} if terms else {}
     return [_row(each.episode, each.reward, snippets.get(each.search_id)) for each in found]
 
 
-def _with_waiting(workspace: Workspace, rows: list[EpisodeRow]) -> list[EpisodeRow]:
+def _with_waiting(workspace: WorkspaceCore, rows: list[EpisodeRow]) -> list[EpisodeRow]:
     """Returns the rows, those without a reward as pending where one of their decisions still waits for it."""
     missing = [row.episode.episode_id for row in rows if row.reward_state is RewardState.MISSING]
     waiting = workspace.store.read(waiting_episodes, now(), missing)

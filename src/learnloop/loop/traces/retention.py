@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from learnloop.core.clock import now
 from learnloop.core.errors import UsageError
 from learnloop.loop.traces.reading import resolve_episode
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.store.queries.episodes import EpisodeQuery
 from learnloop.traces.privacy.removal import Removal, count_removal, remove_episodes
 from learnloop.traces.privacy.rewriting import Rewriting, redact_stored
@@ -17,7 +17,7 @@ Progress = Callable[[int], None]
 
 
 def remove_named(
-    workspace: Workspace, episodes: Collection[str], *, dry_run: bool = False, progress: Progress | None = None
+    workspace: WorkspaceCore, episodes: Collection[str], *, dry_run: bool = False, progress: Progress | None = None
 ) -> Removal:
     """Removes episodes, running ones too, with all that belongs to them; returns how many of each.
 
@@ -37,7 +37,7 @@ def remove_named(
 
 
 def remove_old(
-    workspace: Workspace,
+    workspace: WorkspaceCore,
     before: datetime,
     *,
     agent: str | None = None,
@@ -62,7 +62,7 @@ def remove_old(
     return remove_episodes(workspace.store, which, orphans_before=orphans_before, progress=progress)
 
 
-def expiry(workspace: Workspace) -> datetime:
+def expiry(workspace: WorkspaceCore) -> datetime:
     """Returns the moment before which episodes are too old to be kept.
 
     Raises:
@@ -74,7 +74,7 @@ def expiry(workspace: Workspace) -> datetime:
     return now() - timedelta(days=days)
 
 
-def apply_retention(workspace: Workspace) -> Removal | None:
+def apply_retention(workspace: WorkspaceCore) -> Removal | None:
     """Removes what is older than the settings allow and returns how much; None where they keep everything.
 
     A server calls it every hour. Others may write meanwhile: a step holds the store for some hundredths of a second.
@@ -83,7 +83,7 @@ def apply_retention(workspace: Workspace) -> Removal | None:
 
 
 def redact(
-    workspace: Workspace,
+    workspace: WorkspaceCore,
     *,
     episodes: Collection[str] = (),
     agent: str | None = None,

@@ -12,7 +12,7 @@ import numpy as np
 from learnloop.core.clock import now
 from learnloop.core.records import EpisodeStatus, Json, Span, SpanStatus
 from learnloop.core.rewards import RewardState, state_of
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.store.queries.episodes import EpisodeOutline, EpisodeQuery, episode_outlines
 from learnloop.store.queries.spans import bare_spans
 from learnloop.store.queries.waiting import waiting_episodes
@@ -96,7 +96,7 @@ class _Counts:
         self.tokens.update(known)
 
 
-def trace_stats(workspace: Workspace, *, agent: str | None = None) -> TraceStats:
+def trace_stats(workspace: WorkspaceCore, *, agent: str | None = None) -> TraceStats:
     """Returns figures of the episodes of ``agent``, or of all where that is None."""
     counts = _Counts()
     episodes = workspace.store.read(episode_outlines, EpisodeQuery(agent_id=agent))
@@ -146,7 +146,7 @@ def _is_awaited(episode: EpisodeOutline, waiting: Collection[str]) -> bool:
     return episode.status == EpisodeStatus.RUNNING.value or episode.episode_id in waiting
 
 
-def _spans_by_episode(workspace: Workspace, episodes: Sequence[EpisodeOutline]) -> Iterator[list[Span]]:
+def _spans_by_episode(workspace: WorkspaceCore, episodes: Sequence[EpisodeOutline]) -> Iterator[list[Span]]:
     """Yields the spans of each episode, without what was said in them."""
     for start in range(0, len(episodes), _EPISODES):
         ids = [episode.episode_id for episode in episodes[start : start + _EPISODES]]

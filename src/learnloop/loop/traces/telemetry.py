@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from learnloop.core.clock import now
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.traces.otlp import (
     Assembler,
     AssemblyCounters,
@@ -39,7 +39,7 @@ class Telemetry:
         options: when a trace is over.
     """
 
-    def __init__(self, workspace: Workspace, options: AssemblyOptions | None = None) -> None:
+    def __init__(self, workspace: WorkspaceCore, options: AssemblyOptions | None = None) -> None:
         self._assembler = Assembler(workspace.store, options)
 
     def start(self) -> None:

@@ -16,8 +16,8 @@ from learnloop.core.seeding import derive_seed
 from learnloop.evaluation import Comparison
 from learnloop.evaluation.permutation import paired_interval, sign_flip_p_value
 from learnloop.evaluation.returns import evaluate_returns
+from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.loop.workspace.settings import find_settings
-from learnloop.loop.workspace.workspace import Workspace
 
 NUM_EPISODES = 100
 
@@ -41,7 +41,7 @@ def load_policy(reference: str, *, home: str | Path | None = None, database: str
         UsageError: it was learned from logged choices; a ``Loop`` serves it.
         CorruptError: its files are not what was registered.
     """
-    with Workspace(find_settings(home, database)) as workspace:
+    with WorkspaceCore(find_settings(home, database)) as workspace:
         version = workspace.registry.resolve(reference)
         if not acts_in_environment(version):
             raise UsageError(f"{reference} was learned from logged choices; serve it with Loop(...).policy(...)")
@@ -49,7 +49,7 @@ def load_policy(reference: str, *, home: str | Path | None = None, database: str
 
 
 def evaluate_in_environment(
-    workspace: Workspace, version: PolicyVersion, baseline: str, *, seed: int = 0, num_episodes: int = NUM_EPISODES
+    workspace: WorkspaceCore, version: PolicyVersion, baseline: str, *, seed: int = 0, num_episodes: int = NUM_EPISODES
 ) -> Comparison:
     """Returns how ``version`` fares against ``baseline`` on episodes that neither trained nor chose it.
 
@@ -93,7 +93,7 @@ def evaluate_in_environment(
     )
 
 
-def _baseline(workspace: Workspace, policy: NetworkPolicy, baseline: str, seed: int) -> tuple[str, NetworkPolicy]:
+def _baseline(workspace: WorkspaceCore, policy: NetworkPolicy, baseline: str, seed: int) -> tuple[str, NetworkPolicy]:
     if baseline == "random":
         return baseline, NetworkPolicy(policy.spaces, None, outputs="uniform", learned_by="random", seed=seed)
     if not workspace.registry.versions(baseline.partition("@")[0]):

@@ -8,10 +8,12 @@ from learnloop.algorithms.policies.network_policy import TAG, NetworkPolicy
 from learnloop.algorithms.policies.onnx_export import export_onnx
 from learnloop.core.errors import UsageError
 from learnloop.core.records import PolicyVersion
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop.workspace.core import WorkspaceCore
 
 
-def export_version(workspace: Workspace, reference: str, path: str | Path, *, masked: bool = False) -> PolicyVersion:
+def export_version(
+    workspace: WorkspaceCore, reference: str, path: str | Path, *, masked: bool = False
+) -> PolicyVersion:
     """Writes a registered policy as an ONNX file; returns the version.
 
     Args:

@@ -18,8 +18,8 @@ from learnloop.envs import resolve_env
 from learnloop.envs.text_view import TEXT_ENCODER
 from learnloop.evaluation.returns import Returns
 from learnloop.loop.nouns.listing import html_table
+from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.loop.workspace.settings import Settings, find_settings
-from learnloop.loop.workspace.workspace import Workspace
 from learnloop.traces.datasets.building import DatasetReport, dataset_from_file
 from learnloop.training.options import TrainingOptions, check_source, make_options
 from learnloop.training.proof import HELD_OUT_EPISODES, TrainingProof
@@ -100,7 +100,7 @@ class LearnedPolicy:
             "options": msgspec.to_builtins(record.options),
             "held_out": {"kind": "environment"},
         }
-        with Workspace(self._settings, create=True) as workspace:
+        with WorkspaceCore(self._settings, create=True) as workspace:
             return workspace.registry.register_proven(name, self.policy, found, lineage=lineage)
 
 

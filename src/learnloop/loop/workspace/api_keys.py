@@ -15,7 +15,7 @@ from learnloop.core.clock import now
 from learnloop.core.errors import NotFoundError, UsageError, one_of
 from learnloop.core.ids import new_id
 from learnloop.core.records import ApiKey, ApiScope
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.store.queries.records import change_records
 
 _MARK = "llk_"
@@ -33,7 +33,9 @@ class NewKey(msgspec.Struct, frozen=True, kw_only=True):
     """What a client sends: ``Authorization: Bearer SECRET``."""
 
 
-def create_key(workspace: Workspace, name: str, scopes: Iterable[str], *, expires_days: int | None = None) -> NewKey:
+def create_key(
+    workspace: WorkspaceCore, name: str, scopes: Iterable[str], *, expires_days: int | None = None
+) -> NewKey:
     """Makes a key, stores its SHA-256 and returns it with its secret of 256 random bits.
 
     Args:
@@ -62,12 +64,12 @@ def create_key(workspace: Workspace, name: str, scopes: Iterable[str], *, expire
     return NewKey(key=key, secret=secret)
 
 
-def list_keys(workspace: Workspace) -> list[ApiKey]:
+def list_keys(workspace: WorkspaceCore) -> list[ApiKey]:
     """Returns all keys, the oldest first, those that ended too."""
     return list(workspace.store.iterate(ApiKey))
 
 
-def revoke_key(workspace: Workspace, api_key_id: str) -> ApiKey:
+def revoke_key(workspace: WorkspaceCore, api_key_id: str) -> ApiKey:
     """Ends a key for good and returns it; one that is revoked already stays as it is.
 
     Raises:

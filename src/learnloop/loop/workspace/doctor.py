@@ -17,8 +17,8 @@ import msgspec
 from learnloop.core.errors import CorruptError, LearnloopError
 from learnloop.core.ids import new_id
 from learnloop.core.records import Event, ModelCheckpoint, PolicyVersion
+from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.loop.workspace.settings import Settings
-from learnloop.loop.workspace.workspace import Workspace
 from learnloop.sandbox import Sandbox
 from learnloop.store import BlobStore, insert_events
 from learnloop.system.files import from_disk
@@ -42,11 +42,11 @@ def examine(settings: Settings) -> list[Check]:
     """Returns what was found; nothing is changed, but a store that is there gets the event ``doctor.checked``."""
     checks = [_python(), _sqlite(), *_extras(), _sandbox(), _settings(settings)]
     try:
-        if not Workspace.is_made(settings):
+        if not WorkspaceCore.is_made(settings):
             found = f"none in {settings.home}"
             return [*checks, Check(name="store", ok=False, found=found, advice="make one with: learnloop init")]
         checks.append(_disk(settings))
-        with Workspace(settings) as workspace:
+        with WorkspaceCore(settings) as workspace:
             checks.extend(_store_checks(workspace))
     except LearnloopError as error:
         checks.append(Check(name="store", ok=False, found=type(error).__name__, advice=str(error)))
@@ -103,7 +103,7 @@ def _nearest(folder: Path) -> Path:
     return next(each for each in (folder, *folder.parents) if each.exists())
 
 
-def _store_checks(workspace: Workspace) -> Iterator[Check]:
+def _store_checks(workspace: WorkspaceCore) -> Iterator[Check]:
     yield Check(name="store", ok=True, found=f"{workspace.store.backend}, schema {workspace.store.revision}")
     yield _attempt("write and read", lambda: _round_trip(workspace))
     versions = list(workspace.store.iterate(PolicyVersion))
@@ -115,7 +115,7 @@ def _store_checks(workspace: Workspace) -> Iterator[Check]:
         yield from _blob_checks(workspace, workspace.store.blobs, versions)
 
 
-def _blob_checks(workspace: Workspace, blobs: BlobStore, versions: list[PolicyVersion]) -> Iterator[Check]:
+def _blob_checks(workspace: WorkspaceCore, blobs: BlobStore, versions: list[PolicyVersion]) -> Iterator[Check]:
     """Yields a check for each blob that cannot be read, and one that counts the others."""
     num_whole = 0
     for version in versions:
@@ -153,7 +153,7 @@ def _attempt(name: str, examine_it: Callable[[], str]) -> Check:
         return Check(name=name, ok=False, found=type(error).__name__, advice=str(error))
 
 
-def _round_trip(workspace: Workspace) -> str:
+def _round_trip(workspace: WorkspaceCore) -> str:
     """Writes an event durably, reads it back and returns how long that took."""
     store = workspace.store
     subject = new_id()
@@ -166,6 +166,6 @@ def _round_trip(workspace: Workspace) -> str:
     return f"{elapsed_ms:.1f} ms"
 
 
-def _load(workspace: Workspace, version: PolicyVersion) -> str:
+def _load(workspace: WorkspaceCore, version: PolicyVersion) -> str:
     workspace.registry.load(version)
     return f"whole, {version.content_hash[:12]}"

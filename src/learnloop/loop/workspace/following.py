@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 from learnloop.core.records import Decision, Episode, Event
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop.workspace.core import WorkspaceCore
 
 KINDS = frozenset({"episode.started", "episode.ended", "episode.reopened", "episode.removed", "reward.recorded"})
 _WAIT_SECONDS = 1.0
@@ -32,7 +32,7 @@ class Happening(msgspec.Struct, frozen=True, kw_only=True):
     """Of a reward; None: it could not be computed."""
 
 
-def follow(workspace: Workspace, *, agent: str | None = None, last: int = 0) -> Iterator[Happening]:
+def follow(workspace: WorkspaceCore, *, agent: str | None = None, last: int = 0) -> Iterator[Happening]:
     """Yields what happens from now on, and before that the last events of the feed; it does not end by itself.
 
     Args:
@@ -54,7 +54,7 @@ def follow(workspace: Workspace, *, agent: str | None = None, last: int = 0) -> 
             store.wait_for_events(after, _WAIT_SECONDS)
 
 
-def _happening(workspace: Workspace, event: Event) -> Happening:
+def _happening(workspace: WorkspaceCore, event: Event) -> Happening:
     given = event.payload
     if event.kind != "reward.recorded":
         return Happening(
@@ -78,7 +78,7 @@ def _happening(workspace: Workspace, event: Event) -> Happening:
     )
 
 
-def _target(workspace: Workspace, episode_id: str | None, decision_id: str | None) -> tuple[str | None, str | None]:
+def _target(workspace: WorkspaceCore, episode_id: str | None, decision_id: str | None) -> tuple[str | None, str | None]:
     """Returns the agent and the episode that a reward is for, as far as they are stored."""
     if episode_id is not None:
         episode = workspace.store.find(Episode, episode_id)

@@ -13,7 +13,7 @@ from learnloop.core.clock import now
 from learnloop.core.errors import ConflictError
 from learnloop.core.ids import new_id
 from learnloop.core.records import IdempotentAnswer
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.store import Connection, insert_records
 from learnloop.store.queries.idempotent_answers import has_answers_before, remove_answers_before
 from learnloop.store.queries.records import Where, change_records, find_record, remove_records
@@ -44,7 +44,7 @@ class Claim(NamedTuple):
         return {"idempotent_answer_id": self.answer_id, "status": RUNNING, "body": self.body}
 
 
-def claim_request(workspace: Workspace, answer_id: str, fingerprint: str) -> Claim | IdempotentAnswer:
+def claim_request(workspace: WorkspaceCore, answer_id: str, fingerprint: str) -> Claim | IdempotentAnswer:
     """Claims a request, or returns what is known of it where it is not to be run.
 
     Args:
@@ -75,7 +75,7 @@ def claim_request(workspace: Workspace, answer_id: str, fingerprint: str) -> Cla
     return workspace.store.run(take)
 
 
-def keep_answer(workspace: Workspace, claim: Claim, status: int, media_type: str, body: bytes) -> None:
+def keep_answer(workspace: WorkspaceCore, claim: Claim, status: int, media_type: str, body: bytes) -> None:
     """Puts the answer in the place of its claim; when this returns it is on the disk.
 
     Raises:
@@ -86,12 +86,12 @@ def keep_answer(workspace: Workspace, claim: Claim, status: int, media_type: str
         raise ConflictError("this request took so long that another run of it has begun; the answer of that one counts")
 
 
-def release_request(workspace: Workspace, claim: Claim) -> None:
+def release_request(workspace: WorkspaceCore, claim: Claim) -> None:
     """Gives up a claim, so that the request may be tried again at once."""
     workspace.store.run(remove_records, IdempotentAnswer, claim.where)
 
 
-def remove_old_answers(workspace: Workspace) -> int:
+def remove_old_answers(workspace: WorkspaceCore) -> int:
     """Removes answers older than ``KEPT_HOURS`` and returns how many; a server calls it every hour."""
     before = now() - timedelta(hours=KEPT_HOURS)
     if not workspace.store.read(has_answers_before, before):

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from learnloop.core.errors import NotFoundError, StoreReadOnlyError, UsageError
+from learnloop.loop.workspace.core import WorkspaceCore, make_folder
 from learnloop.loop.workspace.settings import (
     HOME_FOLDER,
     SETTINGS_FILE,
@@ -18,7 +19,6 @@ from learnloop.loop.workspace.settings import (
     find_settings,
     settings_file,
 )
-from learnloop.loop.workspace.workspace import Workspace, make_folder
 from learnloop.store import BlobStore
 from learnloop.store import backup as back_up_store
 from learnloop.store import restore as restore_store
@@ -62,7 +62,7 @@ def init(folder: Path, home: str | None = None, database: str | None = None) -> 
         )
     with _nothing_left_behind(folder, settings):
         file = _file_to_write(folder, told=home is not None or database is not None)
-        Workspace(settings, create=True).close()
+        WorkspaceCore(settings, create=True).close()
         if file is not None:
             _write_settings(file, settings)
     return Made(settings, settings_file(folder), find_settings(start=folder))
@@ -186,5 +186,5 @@ def _folders(settings: Settings) -> dict[str, Path]:
 
 
 def _require(settings: Settings) -> None:
-    if not Workspace.is_made(settings):
+    if not WorkspaceCore.is_made(settings):
         raise NotFoundError(f"there is no learnloop store in {str(settings.home)!r}; make one with: learnloop init")

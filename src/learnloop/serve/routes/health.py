@@ -9,7 +9,7 @@ from starlette.responses import Response
 from learnloop.core.errors import LearnloopError
 from learnloop.core.records import ApiScope, Reward
 from learnloop.core.version import __version__
-from learnloop.loop.workspace.workspace import Workspace
+from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.serve.http.calls import call_of
 from learnloop.serve.http.json_bodies import answer
 from learnloop.serve.http.operations import Operations
@@ -76,7 +76,7 @@ async def get_openapi(request: Request) -> Response:
     return answer(request.app.openapi())
 
 
-def _probe(workspace: Workspace) -> None:
+def _probe(workspace: WorkspaceCore) -> None:
     """Reads, and has the writer confirm an empty write."""
     workspace.store.last_sequence(Reward)
     workspace.store.write([], timeout_seconds=5.0)

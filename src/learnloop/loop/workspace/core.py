@@ -1,4 +1,4 @@
-"""Where a loop keeps its things: the settings, the store and the registry under one roof."""
+"""What is under every noun of a workspace: its settings, its store and its registry."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PSEUDONYM_FILE = "redaction.key"
 """The secret by which e-mail addresses become pseudonyms; who has it can try which address a pseudonym is."""
 
 
-class Workspace:
+class WorkspaceCore:
     """An open store with its registry; a context manager that closes them.
 
     Args:

@@ -1,4 +1,4 @@
-"""learnloop.loop.workspace.workspace: which setting wins, and what is said when one is wrong."""
+"""learnloop.loop.workspace.core: which setting wins, and what is said when one is wrong."""
 
 from __future__ import annotations
 
