@@ -6,12 +6,12 @@ import http.client
 import json
 import socket
 import threading
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from learnloop.serve.http.application import Application
 from learnloop.serve.http.server import Server
+from tests.waiting import PATIENCE_SECONDS
 
 
 class Reply(NamedTuple):
@@ -38,15 +38,21 @@ class Running:
         self.server = Server(app, on_ready=ready.set)
         self._thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listening]}, daemon=True)
         self._thread.start()
-        assert ready.wait(20)
+        assert ready.wait(PATIENCE_SECONDS)
 
     def stop(self) -> None:
         self.server.stop()
-        self._thread.join(20)
+        self._thread.join(PATIENCE_SECONDS)
         assert not self._thread.is_alive()
 
     def ask(
-        self, method: str, path: str, body: bytes | str | None = None, *, timeout: float = 20.0, **headers: str
+        self,
+        method: str,
+        path: str,
+        body: bytes | str | None = None,
+        *,
+        timeout: float = PATIENCE_SECONDS,
+        **headers: str,
     ) -> Reply:
         """Returns the answer; header names are given with _ for -."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
@@ -59,9 +65,13 @@ class Running:
         connection.close()
         return reply
 
-    def raw(self, data: bytes, *, timeout: float = 20.0) -> bytes:
+    def connect(self) -> socket.socket:
+        """Returns a connection."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_SECONDS)
+
+    def raw(self, data: bytes) -> bytes:
         """Sends bytes as they are and returns all that comes until the server closes."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as connection:
+        with self.connect() as connection:
             connection.sendall(data)
             return read_all(connection)
 
@@ -80,16 +90,6 @@ def read_all(connection: socket.socket) -> bytes:
 def status_of(answer: bytes) -> int:
     """Returns the status of a raw answer."""
     return int(answer.split(b" ", 2)[1])
-
-
-def eventually(check: Callable[[], bool], seconds: float = 5.0) -> bool:
-    """Returns whether ``check`` becomes true in time."""
-    deadline = time.monotonic() + seconds
-    while not check():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 Start = Callable[..., Running]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import psutil
 
 from tests.serve.running import Reply
+from tests.waiting import PATIENCE_SECONDS
 
 
 class ServerProcess:
@@ -50,7 +52,7 @@ class ServerProcess:
 
     def ask(self, method: str, path: str, body: bytes | str | None = None, **headers: str) -> Reply:
         """Returns the answer; header names are given with _ for -."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         if body is not None:
             given.setdefault("content-type", "application/json")
@@ -61,6 +63,10 @@ class ServerProcess:
         finally:
             connection.close()
 
+    def connect(self) -> socket.socket:
+        """Returns a connection."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_SECONDS)
+
     def document(self) -> Any:
         """Returns the description of its routes."""
         return self.ask("GET", "/openapi.json").json()
@@ -68,5 +74,5 @@ class ServerProcess:
     def stop(self) -> None:
         """Ends it; it must end by itself and in order."""
         self.process.terminate()
-        out, _ = self.process.communicate(timeout=20)
+        out, _ = self.process.communicate(timeout=PATIENCE_SECONDS)
         assert self.process.returncode == 0, (out, self.errors.read_text())

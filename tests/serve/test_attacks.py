@@ -24,7 +24,6 @@ import gzip
 import http.client
 import json
 import re
-import socket
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -194,7 +193,7 @@ def test_paths(server: Attacked, operation: Operation) -> None:
             path = path_of(operation, attack)
             data = f"{method_of(operation)} {path} HTTP/1.1\r\nHost: localhost\r\n{head}Connection: close\r\n\r\n"
             before = server.cpu_seconds()
-            with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+            with server.connect() as connection:
                 connection.sendall(data.encode() + (b"{}" if has_body else b""))
                 answer = read_all(connection)
             is_name = "{policy}" in operation.path and NAME.fullmatch(attack)  # any name is that of a policy
@@ -247,7 +246,7 @@ def test_100_megabytes_are_refused_before_they_come(server: Attacked, operation:
         f"Content-Type: {operation.rules.accepts[0]}\r\nContent-Length: 100000000\r\n\r\n"
     )
     before = server.cpu_seconds()
-    with server.unchanged(), socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+    with server.unchanged(), server.connect() as connection:
         connection.sendall(head.encode())
         answer = read_all(connection)
     assert (status_of(answer), b"100 Continue" in answer) == (413, False)

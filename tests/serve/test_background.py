@@ -14,7 +14,7 @@ from learnloop.loop.traces.reading import EpisodeFilter, list_episodes
 from learnloop.loop.workspace.settings import find_settings
 from learnloop.store.full_text import is_waiting
 from tests.serve.conftest import Start
-from tests.serve.running import eventually
+from tests.waiting import eventually
 
 
 def run(key: str, days_ago: int) -> list[Episode | Span]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,8 +21,9 @@ from learnloop.traces.conversation.dialects.chat_completions import ChatCompleti
 from learnloop.traces.conversation.messages import text_of
 from learnloop.traces.recording.clients.calls import ModelCall
 from tests.serve.conftest import Running, Start
-from tests.serve.running import eventually, read_all, status_of
+from tests.serve.running import read_all, status_of
 from tests.traces.sink import Sink
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 ASK = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}]})
 STREAM = json.dumps({"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]})
@@ -96,8 +96,8 @@ def answer(
     return send
 
 
-def wait_until_left(handler: BaseHTTPRequestHandler, seconds: float = 10.0) -> None:
-    handler.connection.settimeout(seconds)
+def wait_until_left(handler: BaseHTTPRequestHandler) -> None:
+    handler.connection.settimeout(PATIENCE_SECONDS)
     if handler.connection.recv(1) == b"":
         raise ConnectionResetError
 
@@ -247,16 +247,15 @@ def test_an_upgrade_is_answered_as_a_plain_request(gateway: Running, upstream: U
     assert all("upgrade" not in dict(each) for each in upstream.headers)
 
 
-def leave_after(server: Running, body: str, first: bytes) -> None:
-    """Asks, reads until ``first`` has come (at once where empty), and hangs up."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+def leave_after(server: Running, body: str, first: bytes, has_come: Callable[[], Any]) -> None:
+    """Asks, reads until ``first`` has come (at once where empty) and the request has too, and hangs up."""
+    with server.connect() as connection:
         head = f"POST /gateway/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
         connection.sendall((head + body).encode())
         data = b""
         while first not in data:
             data += connection.recv(65_536)
-        if not first:
-            time.sleep(0.2)
+        assert eventually(has_come)
 
 
 @pytest.mark.parametrize("when", ["before the answer", "in the stream"])
@@ -272,8 +271,8 @@ def test_an_agent_that_leaves_ends_the_call(
         wait_until_left(handler)
 
     upstream.answering = slow
-    leave_after(gateway, STREAM, b"" if when == "before the answer" else b"hel")
-    assert eventually(lambda: upstream.num_left == 1, 3.0), "the connection upstream is closed"
+    leave_after(gateway, STREAM, b"" if when == "before the answer" else b"hel", lambda: upstream.lines)
+    assert eventually(lambda: upstream.num_left == 1), "the connection upstream is closed"
     (span,) = chats(workspace)
     if when == "in the stream":
         assert span.attributes["incomplete"] is True
@@ -295,7 +294,7 @@ def test_a_server_that_stops_ends_open_streams(start: Start, upstream: Upstream,
 
     upstream.answering = endless
     server = start(make_gateway(GatewayOptions(upstream=upstream.url)), drain_seconds=1.0)
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+    with server.connect() as connection:
         head = f"POST /gateway/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(STREAM)}\r\n\r\n"
         connection.sendall((head + STREAM).encode())
         connection.recv(1000)

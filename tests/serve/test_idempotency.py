@@ -37,16 +37,20 @@ from learnloop.serve.service import ABOUT
 from learnloop.store import schema
 from tests.serve.conftest import Running, Start
 from tests.serve.http.probes import Thing, plain_error
-from tests.serve.running import Reply, eventually
+from tests.serve.running import Reply
+from tests.waiting import eventually
 
 made: list[str] = []
 effects: list[str | None] = []
+may_end = threading.Event()
 counting = Operations("counting")
 odd = Operations("odd", error_body=plain_error)
 
 
 async def work(thing: Thing) -> dict[str, int]:
     made.append(thing.name)
+    while thing.name == "slow" and not may_end.is_set():
+        await asyncio.sleep(0.01)
     await asyncio.sleep(thing.value)
     if thing.name == "bug":
         raise ValueError("a bug")
@@ -150,13 +154,15 @@ def test_another_request_under_the_same_key_is_refused(place: Workspace, start: 
 def test_while_it_runs_it_is_a_conflict(place: Workspace, start: Start) -> None:
     """Two servers on one store: the first one works, the other one says so."""
     one, two = start(counting, on=place), start(counting, on=place)
-    slow = '{"name": "slow", "value": 1.0}'
+    slow = '{"name": "slow"}'
+    may_end.clear()
     thread = threading.Thread(target=post, args=(one, slow, "k"))
     thread.start()
     assert eventually(lambda: made == ["slow"])
     for server in (one, two):
         reply = post(server, slow, "k")
         assert (reply.status, reply.headers["retry-after"]) == (409, "1")
+    may_end.set()
     thread.join()
     assert is_replayed(post(two, slow, "k"))
     assert made == ["slow"]

@@ -18,7 +18,7 @@ from learnloop.serve import Problem, ServeOptions, serve
 from learnloop.serve.key_ring import KeyRing
 from tests.serve.conftest import Running, Start
 from tests.serve.http.probes import plain, probes
-from tests.serve.running import eventually
+from tests.waiting import eventually
 
 BODIES = {"POST": "{}", "PUT": "{}", "PATCH": "{}"}
 OTHER_SCOPE = {scope: next(each for each in ApiScope if each not in (scope, "admin")) for scope in ApiScope}

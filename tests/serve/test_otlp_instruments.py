@@ -14,7 +14,7 @@ from learnloop.traces.conversation.messages import message, text_part, tool_call
 from learnloop.traces.conversation.steps import Step, steps_of
 from tests.loopback import Answer, LoopbackServer, ToolCall
 from tests.serve.conftest import Start
-from tests.serve.running import eventually
+from tests.waiting import eventually
 
 QUESTION = message("user", text_part("Weather in Paris?"))
 RESULT = '{"city": "Paris", "temp_c": 18}'

@@ -35,8 +35,9 @@ from learnloop.core.protocols import Question
 from learnloop.rewards import load_learned_reward
 from tests.conftest import PostgresServer
 from tests.fixtures.word_embedder import WordEmbedder
-from tests.serve.running import Reply, eventually
+from tests.serve.running import Reply
 from tests.serve.server_process import ServerProcess
+from tests.waiting import eventually
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 DECLARED: dict[str, dict[str, Any]] = {

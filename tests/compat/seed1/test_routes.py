@@ -23,7 +23,8 @@ from learnloop.core.records import ApiScope, Decision, LearningUpdate
 from learnloop.loop import Workspace
 from learnloop.loop.workspace.api_keys import create_key
 from tests.serve.conftest import Running, Start
-from tests.serve.running import Reply, eventually
+from tests.serve.running import Reply
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 SIZE = 6
 SETTINGS: dict[str, Any] = {
@@ -413,7 +414,7 @@ def _gone(job: Job) -> Done:
 
 def test_many_clients_at_once(server: Running) -> None:
     def run(number: int) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_SECONDS)
         for state in states(6, number):
             connection.request(
                 "POST", "/select_action", json.dumps({"embedding": state}), {"content-type": "application/json"}

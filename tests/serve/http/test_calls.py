@@ -15,6 +15,7 @@ from learnloop.serve.http.calls import Body
 from learnloop.serve.http.limits import Limits
 from tests.serve.http.probes import probes
 from tests.serve.running import Running, Start, read_all, status_of
+from tests.waiting import costs_at_most
 
 HEAD = b"POST /probe/size HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 MIB = 1 << 20
@@ -23,10 +24,6 @@ MIB = 1 << 20
 def chunked(data: bytes, size: int = 65_536) -> bytes:
     parts = [data[start : start + size] for start in range(0, len(data), size)]
     return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts)
-
-
-def cpu_seconds() -> float:
-    return time.process_time()
 
 
 @pytest.fixture
@@ -54,19 +51,17 @@ def test_a_body_goes_with_its_request_and_not_when_the_collector_comes(server: R
 
 def test_a_body_that_says_itself_to_be_too_large_is_not_read(server: Running) -> None:
     """100 MB of JSON: answered before it was sent, and the connection ends."""
-    before = cpu_seconds()
-    answer = server.raw(HEAD + b"Content-Length: 100000000\r\nExpect: 100-continue\r\n\r\n")
+    with costs_at_most(1):
+        answer = server.raw(HEAD + b"Content-Length: 100000000\r\nExpect: 100-continue\r\n\r\n")
     assert status_of(answer) == 413
     assert b"100 Continue" not in answer
     assert b"connection: close" in answer.lower()
-    assert cpu_seconds() - before < 1
     assert server.ask("POST", "/probe/size", b"x" * (8 * MIB + 1)).status == 413
     assert server.ask("POST", "/probe/large", b"x" * (20 * MIB + 1)).status == 413
 
 
 def test_a_chunked_body_without_end_is_cut_off(server: Running) -> None:
-    before = cpu_seconds()
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+    with costs_at_most(2), server.connect() as connection:  # this process sends, too
         connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
         sent = 0
         try:
@@ -77,7 +72,6 @@ def test_a_chunked_body_without_end_is_cut_off(server: Running) -> None:
             pass
         assert sent < 40 * MIB  # limit, lingering, and what the sockets hold
         assert status_of(read_all(connection) or b"HTTP/1.1 413 ") == 413
-    assert cpu_seconds() - before < 2  # this process sends, too
 
 
 def test_a_chunked_body_that_is_a_little_too_large_is_told_so(server: Running) -> None:
@@ -91,7 +85,7 @@ def test_a_slow_body_and_slow_headers_are_given_up(start: Start) -> None:
     server = start(probes, limits=Limits(body_seconds=0.4, header_seconds=0.4))
     cases = [HEAD + b"Content-Length: 100\r\n\r\nabc", HEAD + b"Transfer-Encoding: chunked\r\n\r\n", HEAD, b"", b"G"]
     for data in cases:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        with server.connect() as connection:
             began = time.monotonic()
             connection.sendall(data)
             for _ in range(3):  # a byte now and then helps nobody
@@ -99,7 +93,7 @@ def test_a_slow_body_and_slow_headers_are_given_up(start: Start) -> None:
                 if data.endswith(b"abc"):
                     connection.sendall(b"x")
             answer = read_all(connection)
-            assert time.monotonic() - began < 3
+            assert time.monotonic() - began < 9  # by default it would be 10 s or more
             if b"\r\n\r\n" in data:
                 assert status_of(answer) == 408
     assert server.ask("POST", "/probe/size", b"x").status == 200
@@ -112,13 +106,13 @@ def test_an_answer_may_take_longer_than_a_body(start: Start) -> None:
 
 def test_headers_that_drip_on_a_kept_connection_are_given_up(start: Start) -> None:
     server = start(probes, limits=Limits(header_seconds=0.4))
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+    with server.connect() as connection:
         connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
         time.sleep(0.2)
         connection.sendall(b"GET /livez HT")
         began = time.monotonic()
         assert status_of(read_all(connection)) == 200
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 9  # by default it would be 10 s
 
 
 def test_a_client_that_leaves_is_no_error(server: Running, caplog: pytest.LogCaptureFixture) -> None:
@@ -148,11 +142,10 @@ def test_bombs(server: Running) -> None:
     """A gzip of zeros: 1,028 times its size. Stopped at 100 times, long before it is all there."""
     bomb = gzip.compress(b"\0" * (256 * MIB), 6)
     assert len(bomb) < 300_000
-    before = cpu_seconds()
-    reply = server.ask("POST", "/probe/size", bomb, content_encoding="gzip")
+    with costs_at_most(1):
+        reply = server.ask("POST", "/probe/size", bomb, content_encoding="gzip")
     assert reply.status == 413
     assert "decompression" in reply.json()["detail"]
-    assert cpu_seconds() - before < 1
     layered = gzip.compress(bomb)
     assert server.ask("POST", "/probe/size", layered, content_encoding="gzip").json() == len(bomb)
     assert server.ask("POST", "/probe/size", layered, content_encoding="gzip, gzip").status == 415
@@ -188,9 +181,9 @@ def test_media_types_that_a_route_takes(server: Running) -> None:
 
 
 def test_many_form_fields_and_ranges_cost_nothing(server: Running) -> None:
-    before = cpu_seconds()
     form = "&".join(f"f{number}=1" for number in range(100_000))
-    assert server.ask("POST", "/probe/things", form, content_type="application/x-www-form-urlencoded").status == 415
     ranges = "bytes=" + ",".join(f"{number}-{number}" for number in range(1000))
-    assert server.ask("GET", "/livez", range=ranges).status == 200
-    assert cpu_seconds() - before < 1
+    with costs_at_most(1):
+        reply = server.ask("POST", "/probe/things", form, content_type="application/x-www-form-urlencoded")
+        assert reply.status == 415
+        assert server.ask("GET", "/livez", range=ranges).status == 200

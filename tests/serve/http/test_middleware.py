@@ -11,7 +11,8 @@ from learnloop.serve.http.limits import Limits
 from learnloop.serve.http.problems import Problem
 from learnloop.serve.http.site import Caller, Headers
 from tests.serve.http.probes import plain, probes
-from tests.serve.running import Running, Start, eventually, status_of
+from tests.serve.running import Running, Start, status_of
+from tests.waiting import eventually
 
 GET = b"GET /livez HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n"
 

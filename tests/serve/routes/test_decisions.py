@@ -14,7 +14,8 @@ from learnloop.core.records import Decision, DecisionMode, Reward
 from learnloop.decisions.service.settings import read_settings
 from learnloop.decisions.service.settings_store import put
 from tests.serve.conftest import Running, Start
-from tests.serve.running import Reply, eventually
+from tests.serve.running import Reply
+from tests.waiting import eventually
 
 ACTIONS = [{"id": "news", "features": {"topic": "news", "age": 3}}, {"id": "sport", "features": {"topic": "sport"}}]
 

@@ -21,7 +21,7 @@ from learnloop.traces.conversation.messages import text_of
 from learnloop.traces.conversation.steps import steps_of
 from tests.loopback import Answer, Fault, LoopbackServer
 from tests.serve.conftest import Running, Start
-from tests.serve.running import eventually
+from tests.waiting import eventually
 
 HI = [{"role": "user", "content": "hi there"}]
 

@@ -17,9 +17,10 @@ from learnloop.loop import Workspace
 from learnloop.loop.workspace.api_keys import create_key
 from learnloop.serve.routes.otlp import MAX_BYTES
 from tests.serve.conftest import Running, Start
-from tests.serve.running import Reply, eventually
+from tests.serve.running import Reply
 from tests.traces.otlp import requests as otlp
 from tests.traces.otlp.requests import log, ours, span, trace_id
+from tests.waiting import eventually
 
 PROTOBUF = "application/x-protobuf"
 JSON = "application/json"

@@ -16,7 +16,7 @@ from learnloop.decisions.online.learner import OnlineLearner
 from learnloop.decisions.service.settings_store import current
 from learnloop.registry.references import CHAMPION
 from tests.serve.conftest import Running, Start
-from tests.serve.running import eventually
+from tests.waiting import eventually
 
 ACTIONS = ["left", "right"]
 
