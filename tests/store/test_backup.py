@@ -36,7 +36,7 @@ from learnloop.core.records import (
 )
 from learnloop.store import BlobStore, Store, backup, restore
 from learnloop.store.backup import _set_aside
-from learnloop.store.mapping import TABLES
+from learnloop.store.schema import TABLES
 
 T0 = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
 

@@ -18,7 +18,7 @@ from learnloop.core.ids import new_id
 from learnloop.core.records import Decision, DecisionMode, Memory, Record, Reward, Span, SpanStatus
 from learnloop.store import Store
 from learnloop.store.columns import encode_json
-from learnloop.store.mapping import TABLES
+from learnloop.store.schema import TABLES
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -33,8 +33,9 @@ from learnloop.store.blobs import BlobStore
 from learnloop.store.engine import parse_url
 from learnloop.store.full_text import reset_words
 from learnloop.store.insert import take_write_lock
-from learnloop.store.mapping import TABLES, insert_rows, record_columns, table_of, to_record, to_rows
+from learnloop.store.mapping import insert_rows, record_columns, table_of, to_record, to_rows
 from learnloop.store.migrate import HEAD, REVISIONS, ensure_head, opened, revision_of
+from learnloop.store.schema import TABLES
 from learnloop.system.files import flush, from_disk, install, replacing, write_whole
 
 FORMAT = "learnloop.backup/v1"

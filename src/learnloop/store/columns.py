@@ -13,12 +13,12 @@ import re
 import struct
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy import Dialect
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.types import TypeEngine, UserDefinedType
+from sqlalchemy.types import UserDefinedType
 
 from learnloop.core.clock import from_micros, to_micros
 
@@ -42,12 +42,11 @@ def _plain(value: object) -> object:
     if isinstance(value, numbers.Integral):
         return int(value)
     if isinstance(value, numbers.Real):
-        return _finite(float(value))
+        return _finite(value)
     raise NotImplementedError(f"a {type(value).__name__} is not JSON")
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_plain)
-_decoder = msgspec.json.Decoder()
 
 
 def _cleaned(value: object) -> object:
@@ -64,18 +63,16 @@ def _cleaned(value: object) -> object:
 def _check_finite(value: object) -> None:
     if isinstance(value, float):
         _finite(value)
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            _check_finite(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
             _check_finite(item)
 
 
-def _finite(value: float) -> float:
-    if not math.isfinite(value):
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
         raise ValueError(f"{value} is not a finite number")
-    return value
+    return number
 
 
 def encode_json(value: object) -> str:
@@ -96,193 +93,125 @@ def encode_json(value: object) -> str:
     return data.decode()
 
 
-class TextColumn(UserDefinedType[str]):
-    """Text, compared by code point on both back ends."""
+# What drivers take and give, of values that are not None ----------------------------------------------------------
+
+
+def _aware(moment: datetime) -> datetime:
+    to_micros(moment)  # refuses one without a time zone
+    return moment
+
+
+def _in_utc(moment: datetime) -> datetime:
+    return moment.astimezone(UTC)
+
+
+def _integer(value: Any) -> int:
+    number = int(value)
+    if not -_MAX_INTEGER <= number <= _MAX_INTEGER:
+        raise ValueError(f"{number} does not fit in 64 bits")
+    return number
+
+
+def _only_bytes(value: object) -> bytes:
+    if not isinstance(value, bytes):
+        raise TypeError(f"{type(value).__name__} is not bytes")
+    return value
+
+
+def _pack(vector: list[float]) -> bytes:
+    found = [*map(_finite, vector)]
+    if not found:
+        raise ValueError("an embedding has at least one number")
+    return struct.pack(f"<{len(found)}e", *found)  # refuses what float16 cannot hold
+
+
+def _unpack(data: bytes) -> list[float]:
+    return list(struct.unpack(f"<{len(data) // 2}e", data))
+
+
+def _spell(vector: list[float]) -> str:
+    _pack(vector)
+    return "[" + ",".join(repr(float(number)) for number in vector) + "]"
+
+
+def _parse(text: str) -> list[float]:
+    return _unpack(_pack([float(number) for number in text[1:-1].split(",")]))
+
+
+class Form(NamedTuple):
+    """What a type of column is on one database."""
+
+    name: str
+    write: Processor
+    """Turns a value into what the driver takes."""
+    read: Processor | None = None
+    """Turns what the driver gives into a value; None: it is one."""
+    in_json: str = ""
+    """PostgreSQL's type of it in the JSON that brings rows."""
+    cast: str = ""
+    """What makes that the type of the column, where it is another."""
+
+
+class StoredType(UserDefinedType[Any]):
+    """A type of column; None is NULL in each.
+
+    Attributes:
+        sqlite: what it is on SQLite.
+        postgresql: what it is on PostgreSQL.
+    """
 
     cache_ok = True
 
-    def bind_processor(self, dialect: Dialect) -> Processor:
+    def __init__(self, sqlite: Form, postgresql: Form) -> None:
+        self.sqlite = sqlite
+        self.postgresql = postgresql
+
+    def writer(self, dialect_name: str) -> Processor:
         """Returns what turns a value into what the driver takes."""
-
-        def process(value: str | None) -> str | None:
-            return None if value is None else clean_text(value)
-
-        return process
-
-
-class TimeColumn(UserDefinedType[datetime]):
-    """A moment: microseconds from 1970 in an integer on SQLite, ``timestamptz`` on PostgreSQL."""
-
-    cache_ok = True
+        return _or_none((self.sqlite if dialect_name == "sqlite" else self.postgresql).write)
 
     def bind_processor(self, dialect: Dialect) -> Processor:
-        """Returns what turns a value into what the driver takes."""
-        is_sqlite = dialect.name == "sqlite"
-
-        def process(value: datetime | None) -> int | datetime | None:
-            if value is None:
-                return None
-            micros = to_micros(value)
-            return micros if is_sqlite else value
-
-        return process
-
-    def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
-        """Returns what turns what the driver gives into a value."""
-        if dialect.name == "sqlite":
-            return lambda value: None if value is None else from_micros(value)
-        return lambda value: None if value is None else value.astimezone(UTC)
-
-
-class JsonColumn(UserDefinedType[Any]):
-    """A JSON value: text on SQLite, JSONB on PostgreSQL."""
-
-    cache_ok = True
-
-    def bind_processor(self, dialect: Dialect) -> Processor:
-        """Returns what turns a value into what the driver takes."""
-
-        def process(value: object) -> str | None:
-            return None if value is None else encode_json(value)
-
-        return process
+        """Returns ``writer``, for SQLAlchemy."""
+        return self.writer(dialect.name)
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Processor | None:
         """Returns what turns what the driver gives into a value."""
-        if dialect.name != "sqlite":  # the connection decodes it
-            return None
-        return lambda value: None if value is None else _decoder.decode(value)
+        read = (self.sqlite if dialect.name == "sqlite" else self.postgresql).read
+        return None if read is None else _or_none(read)
 
 
-class FloatColumn(UserDefinedType[float]):
-    """A finite 64-bit number."""
-
-    cache_ok = True
-
-    def bind_processor(self, dialect: Dialect) -> Processor:
-        """Returns what turns a value into what the driver takes."""
-
-        def process(value: float | None) -> float | None:
-            return None if value is None else _finite(float(value))
-
-        return process
+def _or_none(process: Processor) -> Processor:
+    return lambda value: None if value is None else process(value)
 
 
-class IntegerColumn(UserDefinedType[int]):
-    """A 64-bit integer."""
-
-    cache_ok = True
-
-    def bind_processor(self, dialect: Dialect) -> Processor:
-        """Returns what turns a value into what the driver takes."""
-
-        def process(value: int | None) -> int | None:
-            if value is None:
-                return None
-            number = int(value)
-            if not -_MAX_INTEGER <= number <= _MAX_INTEGER:
-                raise ValueError(f"{number} does not fit in 64 bits")
-            return number
-
-        return process
+@compiles(StoredType, "sqlite")
+def _spell_sqlite(element: StoredType, compiler: object, **options: object) -> str:
+    return element.sqlite.name
 
 
-class BooleanColumn(UserDefinedType[bool]):
-    """True or False: 1 or 0 on SQLite."""
-
-    cache_ok = True
-
-    def bind_processor(self, dialect: Dialect) -> Processor:
-        """Returns what turns a value into what the driver takes."""
-        kind = int if dialect.name == "sqlite" else bool
-        return lambda value: None if value is None else kind(value)
-
-    def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
-        """Returns what turns what the driver gives into a value."""
-        return lambda value: None if value is None else bool(value)
+@compiles(StoredType, "postgresql")
+def _spell_postgresql(element: StoredType, compiler: object, **options: object) -> str:
+    return element.postgresql.name
 
 
-class BytesColumn(UserDefinedType[bytes]):
-    """Bytes; on PostgreSQL they are brought as the text that its ``bytea`` reads."""
-
-    cache_ok = True
-
-    def bind_processor(self, dialect: Dialect) -> Processor:
-        """Returns what turns a value into what the driver takes."""
-        is_sqlite = dialect.name == "sqlite"
-
-        def process(value: bytes | None) -> bytes | str | None:
-            if value is None:
-                return None
-            if not isinstance(value, bytes):
-                raise TypeError(f"{type(value).__name__} is not bytes")
-            return value if is_sqlite else "\\x" + value.hex()
-
-        return process
-
-    def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
-        """Returns what turns what the driver gives into a value."""
-        return lambda value: None if value is None else bytes(value)
-
-
-class EmbeddingColumn(UserDefinedType[list[float]]):
-    """A vector in half precision: a blob of little-endian float16 on SQLite, pgvector's ``halfvec`` on PostgreSQL."""
-
-    cache_ok = True
-
-    def bind_processor(self, dialect: Dialect) -> Processor:
-        """Returns what turns a value into what the driver takes."""
-        is_sqlite = dialect.name == "sqlite"
-
-        def process(value: list[float] | None) -> bytes | str | None:
-            if value is None:
-                return None
-            numbers_ = [_finite(float(number)) for number in value]
-            if not numbers_:
-                raise ValueError("an embedding has at least one number")
-            packed = struct.pack(f"<{len(numbers_)}e", *numbers_)  # refuses what float16 cannot hold
-            return packed if is_sqlite else "[" + ",".join(map(repr, numbers_)) + "]"
-
-        return process
-
-    def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
-        """Returns what turns what the driver gives into a value."""
-
-        def unpack(value: bytes | None) -> list[float] | None:
-            return None if value is None else list(struct.unpack(f"<{len(value) // 2}e", value))
-
-        def parse(value: str | None) -> list[float] | None:
-            if value is None:
-                return None
-            numbers_ = [float(number) for number in value[1:-1].split(",")]
-            return list(struct.unpack(f"<{len(numbers_)}e", struct.pack(f"<{len(numbers_)}e", *numbers_)))
-
-        return unpack if dialect.name == "sqlite" else parse
-
-
-_NAMES: Mapping[type[TypeEngine[Any]], tuple[str, str]] = {
-    TextColumn: ("TEXT", 'TEXT COLLATE "C"'),
-    TimeColumn: ("BIGINT", "TIMESTAMP WITH TIME ZONE"),
-    JsonColumn: ("TEXT", "JSONB"),
-    FloatColumn: ("FLOAT", "DOUBLE PRECISION"),
-    IntegerColumn: ("BIGINT", "BIGINT"),
-    BooleanColumn: ("BOOLEAN", "BOOLEAN"),
-    BytesColumn: ("BLOB", "BYTEA"),
-    EmbeddingColumn: ("BLOB", "HALFVEC"),
-}
-"""The name of each type on SQLite and on PostgreSQL."""
-
-
-def _register(kind: type[TypeEngine[Any]], sqlite_name: str, postgresql_name: str) -> None:
-    def spell_sqlite(element: object, compiler: object, **options: object) -> str:
-        return sqlite_name
-
-    def spell_postgresql(element: object, compiler: object, **options: object) -> str:
-        return postgresql_name
-
-    compiles(kind, "sqlite")(spell_sqlite)
-    compiles(kind, "postgresql")(spell_postgresql)
-
-
-for _kind, _names in _NAMES.items():
-    _register(_kind, *_names)
+TEXT = StoredType(Form("TEXT", clean_text), Form('TEXT COLLATE "C"', clean_text, None, "text"))
+"""Compared by code point on both back ends."""
+TIME = StoredType(
+    Form("BIGINT", to_micros, from_micros), Form("TIMESTAMP WITH TIME ZONE", _aware, _in_utc, "timestamptz")
+)
+"""A moment: microseconds from 1970 in an integer on SQLite."""
+JSON = StoredType(Form("TEXT", encode_json, msgspec.json.Decoder().decode), Form("JSONB", encode_json, None, "jsonb"))
+"""PostgreSQL's connection decodes it."""
+FLOAT = StoredType(Form("FLOAT", _finite), Form("DOUBLE PRECISION", _finite, None, "float8"))
+"""A finite 64-bit number."""
+INTEGER = StoredType(Form("BIGINT", _integer), Form("BIGINT", _integer, None, "bigint"))
+"""A 64-bit integer."""
+BOOLEAN = StoredType(Form("BOOLEAN", int, bool), Form("BOOLEAN", bool, bool, "boolean"))
+"""True or False: 1 or 0 on SQLite."""
+BYTES = StoredType(
+    Form("BLOB", _only_bytes, bytes),
+    Form("BYTEA", lambda value: "\\x" + _only_bytes(value).hex(), bytes, "text", "::bytea"),
+)
+"""On PostgreSQL they are brought as the text that its ``bytea`` reads."""
+EMBEDDING = StoredType(Form("BLOB", _pack, _unpack), Form("HALFVEC", _spell, _parse, "text", "::halfvec"))
+"""A vector in half precision: a blob of little-endian float16 on SQLite, pgvector's ``halfvec`` on PostgreSQL."""

@@ -35,7 +35,6 @@ from learnloop.store.engine import KNOWN_AGENTS, TRANSFORM
 from learnloop.store.full_text import queue_episodes
 from learnloop.store.mapping import (
     EPISODE_CHANGES,
-    TABLES,
     execute_sqlite,
     fields_of,
     insert_rows,
@@ -46,6 +45,7 @@ from learnloop.store.mapping import (
     to_rows,
 )
 from learnloop.store.queries.episodes import episode_states
+from learnloop.store.schema import TABLES
 
 WRITE_LOCK = 0x6C6561726E
 """The key of PostgreSQL's advisory lock that gives sequences in the order of commits."""

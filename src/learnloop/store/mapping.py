@@ -1,71 +1,26 @@
-"""Records to rows and back: which table holds which record, and the statements that write it."""
+"""Records to rows and back, and the statements that write them."""
 
 from __future__ import annotations
 
 import itertools
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
-from sqlalchemy import URL, Column, Connection, Dialect, Table
+from sqlalchemy import Column, Connection, Table
 
 from learnloop.core.errors import UsageError, one_of
-from learnloop.core.records import (
-    Agent,
-    AliasMove,
-    ApiKey,
-    Certificate,
-    Decision,
-    DecisionActivation,
-    Episode,
-    Event,
-    IdempotentAnswer,
-    LabelRequest,
-    LearningUpdate,
-    Memory,
-    ModelCheckpoint,
-    PolicySettings,
-    PolicyVersion,
-    Record,
-    Reward,
-    RewardShare,
-    Span,
-    Task,
-    Transition,
-)
-from learnloop.store import columns as types
+from learnloop.core.records import Episode, Event, Memory, Record
 from learnloop.store import schema
+from learnloop.store.columns import INTEGER, JSON, Processor, StoredType, encode_json
+from learnloop.store.schema import TABLES
 
 R = TypeVar("R", bound=Record)
 Row = tuple[Any, ...]
-
-TABLES: Mapping[type[Record], Table] = {
-    Agent: schema.agents,
-    Task: schema.tasks,
-    Episode: schema.episodes,
-    Span: schema.spans,
-    Decision: schema.decisions,
-    Reward: schema.rewards,
-    PolicyVersion: schema.policy_versions,
-    AliasMove: schema.policy_aliases,
-    Certificate: schema.certificates,
-    Memory: schema.agent_memories,
-    Transition: schema.training_transitions,
-    RewardShare: schema.reward_history,
-    LabelRequest: schema.label_requests,
-    DecisionActivation: schema.decision_activations,
-    PolicySettings: schema.policy_settings,
-    LearningUpdate: schema.learning_updates,
-    IdempotentAnswer: schema.idempotent_answers,
-    ModelCheckpoint: schema.model_checkpoints,
-    ApiKey: schema.api_keys,
-    Event: schema.events,
-}
-"""Each kind of record and its table, in an order in which references point back."""
 
 EPISODE_CHANGES = (
     "agent_id", "task_id", "attempt", "status", "terminated", "truncated", "error", "started_at", "ended_at",
@@ -81,17 +36,6 @@ _CONVERSION_ERRORS = (ValueError, TypeError, AttributeError, OverflowError, NotI
 _ROWS_PER_STATEMENT = (256, 32)
 """SQLite takes 32,766 parameters in a statement, and the widest table has fewer than 32 columns. The rest of the rows
 go with one more statement of their number."""
-_POSTGRESQL_TYPES: Mapping[type[Any], tuple[str, str]] = {
-    types.TextColumn: ("text", ""),
-    types.TimeColumn: ("timestamptz", ""),
-    types.JsonColumn: ("jsonb", ""),
-    types.FloatColumn: ("float8", ""),
-    types.IntegerColumn: ("bigint", ""),
-    types.BooleanColumn: ("boolean", ""),
-    types.BytesColumn: ("text", "::bytea"),
-    types.EmbeddingColumn: ("text", "::halfvec"),
-}
-"""The type of each column in the JSON that brings the rows, and the cast after that."""
 
 
 def table_of(kind: type[Record]) -> Table:
@@ -159,21 +103,14 @@ def to_record(kind: type[R], row: Sequence[Any]) -> R:
     return kind(**values)
 
 
-@cache
-def _dialect(name: str) -> Dialect:
-    """Returns what the types of the columns are asked with; it loads no driver."""
-    return URL.create(name).get_dialect()()
-
-
-def bind_processor(column: Column[Any], dialect_name: str) -> types.Processor | None:
+def bind_processor(column: Column[Any], dialect_name: str) -> Processor | None:
     """Returns what turns a value of ``column`` into what the driver takes; None: nothing need be done."""
-    dialect = _dialect(dialect_name)
-    return column.type.dialect_impl(dialect).bind_processor(dialect)
+    return column.type.writer(dialect_name) if isinstance(column.type, StoredType) else None
 
 
 def _raw_json(value: object) -> msgspec.Raw | None:
     """Returns JSON that ``json_rows`` puts into a row as it is."""
-    return None if value is None else msgspec.Raw(types.encode_json(value).encode())
+    return None if value is None else msgspec.Raw(encode_json(value).encode())
 
 
 @cache
@@ -182,7 +119,7 @@ def _row_builder(kind: type[Record], dialect_name: str) -> Callable[[Record], li
     processors = []
     for index, column in enumerate(record_columns(kind)):
         processor = bind_processor(column, dialect_name)
-        if dialect_name == "postgresql" and isinstance(column.type, types.JsonColumn):
+        if dialect_name == "postgresql" and column.type is JSON:
             processor = _raw_json
         if processor is not None:
             processors.append((index, processor))
@@ -247,10 +184,12 @@ def insert_statement(kind: type[Record], dialect_name: str, *, sequence: bool = 
     names = ", ".join(column.name for column in written)
     if dialect_name == "sqlite":
         return f"INSERT INTO {table.name} ({names}) VALUES {{rows}} {_conflict_clause(kind)}"
-    spelled = [_POSTGRESQL_TYPES.get(type(column.type), ("bigint", "")) for column in written]
+    forms = [
+        column.type.postgresql if isinstance(column.type, StoredType) else INTEGER.postgresql for column in written
+    ]
     order = "ORDER BY place " if "sequence" in table.columns else ""
-    given = ", ".join(f"{column.name} {type_}" for column, (type_, _) in zip(written, spelled, strict=True))
-    values = ", ".join(f"{column.name}{cast}" for column, (_, cast) in zip(written, spelled, strict=True))
+    given = ", ".join(f"{column.name} {form.in_json}" for column, form in zip(written, forms, strict=True))
+    values = ", ".join(f"{column.name}{form.cast}" for column, form in zip(written, forms, strict=True))
     return (
         f"INSERT INTO {table.name} ({names}) SELECT {values} "
         f"FROM ROWS FROM (json_to_recordset(%s::json) AS ({given})) WITH ORDINALITY AS given ({names}, place) "
