@@ -6,7 +6,8 @@ import pytest
 from learnloop.core.errors import UsageError
 from learnloop.core.protocols import Policy, Sample
 from learnloop.evaluation.compare import compare
-from learnloop.evaluation.held_out import LoggedDecisions, OutcomeTable
+from learnloop.evaluation.held_out import OutcomeTable
+from learnloop.evaluation.logged import LoggedDecisions
 from learnloop.evaluation.policies import FixedPolicy, UniformPolicy
 
 REWARDS = np.array([[1.0, 3.0], [2.0, 1.0]] * 15)
@@ -59,7 +60,7 @@ def test_named_baselines_of_a_log() -> None:
 
 
 def test_unknown_baselines_and_empty_sets_are_refused() -> None:
-    with pytest.raises(UsageError, match="'best' is no baseline; allowed are 'random', 'best-fixed', 'optimum'"):
+    with pytest.raises(UsageError, match="'best' is not a baseline; allowed are 'random', 'best-fixed', 'optimum'"):
         compare(UniformPolicy(), "best", TABLE)
     with pytest.raises(UsageError, match="no held-out units"):
         compare(UniformPolicy(), "random", LoggedDecisions([], 0.0))

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from learnloop.core.errors import RewardError, UsageError
 from learnloop.core.protocols import Context, Sample
 from learnloop.evaluation import FixedPolicy, UniformPolicy
+from learnloop.evaluation.logged import checked_propensities
 from learnloop.evaluation.off_policy import (
     ESTIMATORS,
     Estimate,
     EstimateOptions,
     LoggedArrays,
-    checked_propensities,
     estimate_arrays,
     estimate_value,
 )

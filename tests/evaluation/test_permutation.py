@@ -1,4 +1,4 @@
-"""Sign-flip tests, Holm and intervals against brute force, tables and hand computation."""
+"""Tests of mean differences and Holm against brute force and hand computation."""
 
 import itertools
 import math
@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from learnloop.core.errors import UsageError
 from learnloop.evaluation.permutation import (
     holm,
-    paired_interval,
     rare_loss_p_value,
     sign_flip_p_value,
-    student_t_quantile,
     two_sample_p_value,
     units_needed,
 )
@@ -122,37 +120,6 @@ def test_holm_lies_between_no_adjustment_and_bonferroni(p_values: list[float]) -
 def test_holm_refuses_what_is_no_p_value(p_values: list[float]) -> None:
     with pytest.raises(UsageError, match="between 0 and 1"):
         holm(p_values)
-
-
-@pytest.mark.parametrize(
-    ("probability", "degrees", "table"),
-    [(0.975, 19, 2.093024), (0.975, 29, 2.045230), (0.995, 19, 2.860935), (0.95, 99, 1.660391), (0.9995, 19, 3.883406)],
-)
-def test_student_t_quantiles_are_those_of_the_tables(probability: float, degrees: int, table: float) -> None:
-    assert student_t_quantile(probability, degrees) == pytest.approx(table, abs=5e-5)
-    assert student_t_quantile(1 - probability, degrees) == pytest.approx(-table, abs=5e-5)
-
-
-def test_no_interval_below_twenty_units() -> None:
-    assert paired_interval([0.0, 1.0] * 9 + [1.0]) is None
-    interval = paired_interval([0.0, 1.0] * 10)
-    assert interval is not None
-    assert (interval.num_units, interval.method) == (20, "student_t")
-    half = 2.093024 * math.sqrt(20 * 0.25 / 19) / math.sqrt(20)
-    assert (interval.low, interval.high) == pytest.approx((0.5 - half, 0.5 + half), abs=1e-5)
-
-
-def test_interval_covers_as_often_as_it_says() -> None:
-    rng = np.random.default_rng(2)
-    intervals = [paired_interval(rng.normal(0.3, 1, size=25), 0.9) for _ in range(2000)]
-    covered = np.mean([interval is not None and interval.low <= 0.3 <= interval.high for interval in intervals])
-    assert abs(covered - 0.9) < 4 * math.sqrt(0.9 * 0.1 / 2000)
-
-
-@pytest.mark.parametrize("level", [0.0, 1.0, 95.0])
-def test_level_must_be_a_share(level: float) -> None:
-    with pytest.raises(UsageError, match="level"):
-        paired_interval([1.0] * 20, level)
 
 
 # --- losses that are too rare to be seen ---

@@ -13,7 +13,8 @@ from gymnasium.vector import SyncVectorEnv
 from learnloop.core.errors import ActionError, NotFoundError, UsageError
 from learnloop.core.seeding import derive_seed
 from learnloop.core.spaces import Box, Discrete, Spaces
-from learnloop.evaluation import Returns, evaluate_returns, returns
+from learnloop.evaluation import returns
+from learnloop.evaluation.returns import Returns, evaluate_returns
 from tests.envs.counting import Counting, length_of, reward_of, tag_of
 
 

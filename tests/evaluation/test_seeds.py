@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop.core.errors import UsageError
-from learnloop.evaluation import SeedStatistics, interquartile_mean, probability_of_improvement, summarise_seeds
+from learnloop.evaluation.seeds import SeedStatistics, interquartile_mean, probability_of_improvement, summarise_seeds
 
 numbers = st.floats(-1e3, 1e3)
 

@@ -16,10 +16,11 @@ import pytest
 from learnloop.core.errors import RewardError, UsageError
 from learnloop.core.protocols import Context, Policy, Sample
 from learnloop.core.records import Verdict
-from learnloop.evaluation.held_out import LoggedDecisions, OutcomeTable
+from learnloop.evaluation.controls import RewardShuffle
+from learnloop.evaluation.held_out import OutcomeTable
+from learnloop.evaluation.logged import LoggedDecisions
 from learnloop.evaluation.permutation import sign_flip_p_value
 from learnloop.evaluation.policies import FixedPolicy, UniformPolicy
-from learnloop.evaluation.twins import RewardShuffle
 from learnloop.evaluation.verification import VerificationOptions, verify_learning
 from tests.repeats import repeats
 
@@ -109,8 +110,8 @@ def test_a_clear_signal_is_learned_and_reported() -> None:
     assert isinstance(result.policy, Table)
     assert list(result.policy.choice) == [0, 1]
     assert [(test.name, test.against) for test in result.tests] == [
-        ("twin_rank", "shuffled_twins"),
-        ("replica_two_sample", "shuffled_twins"),
+        ("control_rank", "shuffled_controls"),
+        ("replica_two_sample", "shuffled_controls"),
         ("paired_sign_flip", "random"),
     ]
     assert all(test.p_value <= 0.05 < test.p_value_worse for test in result.tests)
@@ -119,8 +120,8 @@ def test_a_clear_signal_is_learned_and_reported() -> None:
     assert result.arms["random"].mean == pytest.approx(0.2, abs=0.2)
     assert result.arms["random"].mean < result.arms["trained"].mean
     assert (result.num_samples, result.num_training_units, result.num_units) == (300, 300, 100)
-    assert len(result.twin_means) == 40
-    assert np.mean(result.twin_means) == pytest.approx(result.arms["shuffled_twins"].mean)
+    assert len(result.control_means) == 40
+    assert np.mean(result.control_means) == pytest.approx(result.arms["shuffled_controls"].mean)
     assert len(result.reasons) == 3
     assert len(result.replica_means) == 9
     assert "p = 0.0488" in " ".join(result.reasons)
@@ -147,7 +148,7 @@ def test_same_seed_same_result_and_another_seed_another() -> None:
         for seed in (7, 7, 8)
     ]
     assert runs[0] == runs[1]
-    assert runs[0]["twin_means"] != runs[2]["twin_means"]
+    assert runs[0]["control_means"] != runs[2]["control_means"]
 
 
 @pytest.mark.slow
@@ -159,7 +160,7 @@ def test_power_on_a_clear_signal() -> None:
 def test_a_twin_that_hits_the_best_action_does_not_hide_learning() -> None:
     """One twin in nine makes the optimal policy by chance, so held-out reward alone could hardly tell it apart."""
     result = verify_learning(Greedy(), make_samples(300, 0), make_table(100, 1))
-    assert max(result.twin_means) >= result.arms["trained"].mean
+    assert max(result.control_means) >= result.arms["trained"].mean
     assert result.verdict is Verdict.LEARNED
 
 
@@ -188,11 +189,11 @@ def test_a_lucky_fixed_action_beats_random_but_not_its_twins() -> None:
     result = verify_learning(Always(FixedPolicy("a")), make_samples(300, 0), make_table(400, 1))
     by_name = {test.against: test for test in result.tests}
     assert by_name["random"].p_value <= 0.001
-    assert by_name["shuffled_twins"].p_value == 1.0  # each twin is exactly as good
+    assert by_name["shuffled_controls"].p_value == 1.0  # each twin is exactly as good
     assert result.verdict is Verdict.NO_SIGNAL
     assert result.reasons == [
-        "not better than shuffled_twins: 0 (twin_rank, p = 1) > 0.05",
-        "not better than shuffled_twins: 0 (replica_two_sample, p = 1) > 0.05",
+        "not better than shuffled_controls: 0 (control_rank, p = 1) > 0.05",
+        "not better than shuffled_controls: 0 (replica_two_sample, p = 1) > 0.05",
     ]
 
 
@@ -240,7 +241,7 @@ def test_each_baseline_must_be_beaten() -> None:
 
 
 def test_worse_than_a_baseline_is_regressed() -> None:
-    options = VerificationOptions(baselines={"champion": Table([0, 1])}, num_twins=40)
+    options = VerificationOptions(baselines={"champion": Table([0, 1])}, num_controls=40)
     result = verify_learning(SecondBest(), make_samples(600, 0), make_table(300, 1), options=options)
     assert [test.p_value <= 0.05 for test in result.tests] == [True, True, True, False]
     assert result.verdict is Verdict.REGRESSED
@@ -459,7 +460,7 @@ def test_wrong_propensities_are_inconclusive() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_twins": 38}, "num_twins is 38.*at least 39 are needed"),
+        ({"num_controls": 38}, "num_controls is 38.*at least 39 are needed"),
         ({"alpha": 0.01}, "at least 199 are needed"),
         ({"num_replicas": 0}, "num_replicas is 0"),
         ({"alpha": 0.0}, "alpha is 0.0"),
@@ -475,7 +476,7 @@ def test_options_that_make_a_verdict_impossible_are_refused(options: dict, messa
 
 
 def test_thirty_nine_twins_are_enough() -> None:
-    options = VerificationOptions(num_twins=39)
+    options = VerificationOptions(num_controls=39)
     result = verify_learning(Greedy(), make_samples(300, 0), make_table(100, 1), options=options)
     assert result.verdict is Verdict.LEARNED
 
@@ -543,7 +544,7 @@ def test_statistics_are_json_with_all_figures() -> None:
         *(
             "arms",
             "tests",
-            "twin_means",
+            "control_means",
             "replica_means",
             "overlap",
             "num_samples",
@@ -553,7 +554,7 @@ def test_statistics_are_json_with_all_figures() -> None:
             "alpha",
         )
     }
-    assert set(statistics["arms"]) == {"trained", "random", "shuffled_twins", "replicas"}
+    assert set(statistics["arms"]) == {"trained", "random", "shuffled_controls", "replicas"}
     assert set(statistics["tests"][0]) == {
         *("name", "against", "difference", "interval", "p_value", "p_value_worse", "p_adjusted"),
         *("p_value_rare_loss", "worst_loss", "units_needed"),

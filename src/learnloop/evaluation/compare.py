@@ -7,8 +7,10 @@ import msgspec
 from learnloop.core.arrays import F64
 from learnloop.core.errors import UsageError, one_of
 from learnloop.core.protocols import HeldOut, Policy
-from learnloop.evaluation.held_out import LoggedDecisions, OutcomeTable
-from learnloop.evaluation.permutation import Interval, paired_interval, sign_flip_p_value
+from learnloop.evaluation.held_out import OutcomeTable
+from learnloop.evaluation.intervals import Interval, paired_interval
+from learnloop.evaluation.logged import LoggedDecisions
+from learnloop.evaluation.permutation import sign_flip_p_value
 from learnloop.evaluation.policies import FixedPolicy, UniformPolicy
 
 BASELINES = ("random", "best-fixed", "optimum")
@@ -87,4 +89,4 @@ def _named_baseline(name: str, held_out: HeldOut) -> tuple[str, F64]:
         return name, held_out.optimum()
     if name in BASELINES:
         raise UsageError(f"{name} needs held-out tasks on which every action was tried, not {type(held_out).__name__}")
-    raise UsageError(f"{name!r} is no baseline; allowed are {one_of(BASELINES)} or a registered policy")
+    raise UsageError(f"{name!r} is not a baseline; allowed are {one_of(BASELINES)} or a registered policy")

@@ -1,9 +1,9 @@
-"""What a policy earns on tasks that it was not trained on: from tried outcomes, or from logged decisions."""
+"""What a policy earns on tasks that it was not trained on and on which every action was tried."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -12,9 +12,8 @@ from numpy.typing import ArrayLike
 from learnloop.core.arrays import F64, Bools
 from learnloop.core.decoding import decode_json
 from learnloop.core.errors import FormatError, RewardError, UsageError
-from learnloop.core.protocols import Context, HeldOut, Policy, Sample
-from learnloop.evaluation.overlap import Overlap, overlap_of
-from learnloop.evaluation.policies import Choice, distributions, logged_probabilities
+from learnloop.core.protocols import Context, Policy
+from learnloop.evaluation.policies import Choice, distributions
 
 OUTCOMES_SCHEMA = "learnloop.outcomes/v1"
 
@@ -25,15 +24,6 @@ class FixedChoice(NamedTuple):
     action: str
     rewards: F64
     """One a unit, shape ``(num_units,)``."""
-
-
-@runtime_checkable
-class LoggedHeldOut(HeldOut, Protocol):
-    """Held-out tasks known only through a log, so that overlap has to be asked for."""
-
-    def overlap(self, policy: Policy) -> Overlap:
-        """Returns how much the log says about ``policy``."""
-        ...
 
 
 class _OutcomesFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -187,96 +177,3 @@ def _checked_masks(masks: ArrayLike, shape: tuple[int, int], units: tuple[str, .
     if empty.size:
         raise UsageError(f"the mask of unit {units[empty[0]]!r} allows no action; allow at least one")
     return allowed
-
-
-class LoggedDecisions:
-    """Held-out tasks of which only the logged action's reward is known: a doubly robust estimate from propensities.
-
-    value_i = c + w_i (r_i - c) with w_i = pi(a_i | x_i) / p_i and the constant reward model c, then averaged within
-    each unit. It is unbiased for any c that does not come from these samples, if the propensities are right and the
-    log tried every action that the policy chooses; c = the mean reward of the training samples makes it less noisy.
-
-    Source: Dudik, Langford & Li 2011, Doubly Robust Policy Evaluation and Learning, equation 2, with a constant model.
-    """
-
-    def __init__(self, samples: Sequence[Sample], reward_model: float) -> None:
-        """Keeps the log.
-
-        Args:
-            samples: logged decisions with propensities, none of them used for training.
-            reward_model: c, in practice the mean reward of the training samples.
-
-        Raises:
-            RewardError: a reward is missing or not finite.
-            UsageError: a propensity is missing or outside (0, 1], an unknown action, or c is not finite.
-        """
-        if not np.isfinite(reward_model):
-            raise UsageError(f"reward_model is {reward_model}; give the mean reward of the training samples")
-        self._samples = tuple(samples)
-        self._model = float(reward_model)
-        num_unknown = sum(sample.action not in sample.actions for sample in self._samples)
-        if num_unknown:
-            raise UsageError(f"{num_unknown} of {len(samples)} held-out samples took an action that was not offered")
-        self._logged_rewards = checked_rewards(self._samples)
-        self._propensities = _checked_propensities(self._samples)
-        rows: Mapping[str, int] = {unit: row for row, unit in enumerate(dict.fromkeys(s.unit for s in self._samples))}
-        self._units = tuple(rows)
-        self._rows = np.array([rows[sample.unit] for sample in self._samples], dtype=np.intp)
-
-    @property
-    def units(self) -> Sequence[str]:
-        """The episodes, in the order of their first sample."""
-        return self._units
-
-    @property
-    def actions(self) -> tuple[str, ...]:
-        """All actions that any sample offered, in the order of their first appearance."""
-        return tuple(dict.fromkeys(action for sample in self._samples for action in sample.actions))
-
-    def rewards(self, policy: Policy) -> F64:
-        """Returns the estimate of what ``policy`` earns on each unit, shape ``(num_units,)``.
-
-        Raises:
-            UsageError: the policy does not give a distribution over the allowed actions.
-        """
-        values = self._model + self._weights(policy) * (self._logged_rewards - self._model)
-        return self._unit_means(values)
-
-    def overlap(self, policy: Policy) -> Overlap:
-        """Returns how much these samples say about ``policy``."""
-        weights = self._weights(policy)
-        return overlap_of(weights, self._unit_means(weights) - 1.0)
-
-    def _weights(self, policy: Policy) -> F64:
-        return logged_probabilities(policy, self._samples) / self._propensities
-
-    def _unit_means(self, values: F64) -> F64:
-        size = len(self._units)
-        return np.bincount(self._rows, values, minlength=size) / np.bincount(self._rows, minlength=size)
-
-
-def checked_rewards(samples: Sequence[Sample]) -> F64:
-    """Returns the samples' rewards, shape ``(num_samples,)``.
-
-    Raises:
-        RewardError: one is missing or not finite; it is never read as 0.
-    """
-    rewards = np.array([sample.reward for sample in samples], dtype=np.float64)  # None becomes NaN
-    num_bad = int(np.sum(~np.isfinite(rewards)))
-    if num_bad:
-        raise RewardError(f"{num_bad} of {len(samples)} samples have no finite reward; leave samples without one out")
-    return rewards
-
-
-def _checked_propensities(samples: Sequence[Sample]) -> F64:
-    num_missing = sum(sample.propensity is None for sample in samples)
-    if num_missing:
-        raise UsageError(
-            f"{num_missing} of {len(samples)} held-out samples have no propensity; without the probability of the "
-            "logged action a log says nothing about other policies. Leave them out, or log decisions with propensities"
-        )
-    values = np.array([sample.propensity for sample in samples], dtype=np.float64)
-    num_bad = int(np.sum(~((values > 0) & (values <= 1))))
-    if num_bad:
-        raise UsageError(f"{num_bad} of {len(samples)} held-out propensities are not above 0 and at most 1")
-    return values

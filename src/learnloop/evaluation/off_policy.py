@@ -18,9 +18,9 @@ from learnloop.core.checks import check_choice, check_range
 from learnloop.core.errors import RewardError, UsageError
 from learnloop.core.protocols import Context, Policy, Sample
 from learnloop.core.seeding import generator
-from learnloop.evaluation.bounds import bernstein_bounds
-from learnloop.evaluation.overlap import Overlap, overlap_of
-from learnloop.evaluation.permutation import Interval
+from learnloop.evaluation.intervals import Interval, bernstein_bounds, percentile_interval
+from learnloop.evaluation.logged import check_offered, checked_propensities, unit_rows
+from learnloop.evaluation.overlap import MAX_WEIGHT_Z, Overlap, overlap_of
 from learnloop.evaluation.policies import Choice, distributions
 
 Estimator = Literal["ips", "snips", "dr"]
@@ -33,7 +33,6 @@ MAX_MISSING = 0.01
 MIN_EFFECTIVE_SIZE = 200.0
 """Below it no bootstrap interval is given: it would be far narrower than its level says."""
 MAX_UNSUPPORTED = 0.01
-MAX_WEIGHT_Z = 4.0
 BOOTSTRAP = 1_000
 MAX_GROUPS = 2_000
 """More units than these are put together at random into so many groups, which are resampled in their place."""
@@ -127,9 +126,7 @@ def estimate_value(
     """
     options = options or EstimateOptions()
     propensities = checked_propensities([sample.propensity for sample in samples])
-    num_unknown = sum(sample.action not in sample.actions for sample in samples)
-    if num_unknown:
-        raise UsageError(f"{num_unknown} of {len(samples)} samples took an action that was not offered")
+    check_offered(samples)
     rows = distributions(policy, [Choice(each.unit, each.context, each.actions, each.mask) for each in samples])
     return estimate_rows(rows, samples, propensities, reward_model=reward_model, options=options)
 
@@ -162,7 +159,7 @@ def estimate_rows(
     logged = LoggedArrays(
         rewards=np.array([each.reward for each in samples], dtype=np.float64),  # None becomes NaN
         weights=chosen / propensities,
-        units=_numbers([each.unit for each in samples]),
+        units=unit_rows(samples)[1],
         expected=expected,
         predicted=predicted,
         unsupported_mass=_unsupported(rows, samples),
@@ -188,43 +185,24 @@ def estimate_arrays(logged: LoggedArrays, options: EstimateOptions) -> Estimate:
         UsageError: arrays of different lengths, or a weight below 0 or not finite.
     """
     logged, num_missing = _known(logged, options)
-    size = logged.rewards.size
-    if size == 0:
-        return _nothing(logged, options, num_missing)
-    parts = _parts(logged, options.estimator)
-    by_unit = _unit_sums(parts, logged.units)
-    overlap = _overlap(logged, by_unit)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        value = float(parts[0].sum() / parts[1].sum())
-    has_value = bool(np.isfinite(value))
-    enough = overlap.effective_sample_size >= MIN_EFFECTIVE_SIZE
+    numerator, denominator = _parts(logged, options.estimator)
+    overlap = _overlap(logged)
+    with np.errstate(invalid="ignore"):  # 0 / 0: there is no decision, or the log knows none of the policy's
+        value = float(numerator.sum() / denominator.sum())
+    is_known = bool(np.isfinite(value))
+    interval = None
+    if is_known and overlap.effective_sample_size >= MIN_EFFECTIVE_SIZE:
+        interval = _bootstrap(_unit_sums(numerator, logged.units), _unit_sums(denominator, logged.units), options)
+    has_bounds = options.reward_range is not None and logged.rewards.size > 0
     return Estimate(
         estimator=options.estimator,
-        value=value if has_value else None,
-        interval=_bootstrap(by_unit[:2], options) if has_value and enough else None,
-        bounds=_bounds(logged, by_unit, options),
+        value=value if is_known else None,
+        interval=interval,
+        bounds=_bounds(logged, options) if has_bounds else None,
         overlap=overlap,
         num_missing=num_missing,
         warnings=_warnings(overlap),
     )
-
-
-def checked_propensities(values: Sequence[float | None]) -> F64:
-    """Returns propensities as an array.
-
-    Raises:
-        UsageError: some are missing, or not above 0 and at most 1; the message has the counts.
-    """
-    num_missing = sum(value is None for value in values)
-    numbers = np.array(values, dtype=np.float64)
-    num_bad = int(np.sum(~((numbers > 0) & (numbers <= 1)))) - num_missing
-    if num_missing or num_bad:
-        raise UsageError(
-            f"of {len(values)} decisions {num_missing} have no propensity and {num_bad} one that is not above 0 and at "
-            "most 1; without the probability of the logged action a log says nothing about other policies. Leave them "
-            "out, or log decisions with propensities"
-        )
-    return numbers
 
 
 def _known(logged: LoggedArrays, options: EstimateOptions) -> tuple[LoggedArrays, int]:
@@ -243,22 +221,16 @@ def _known(logged: LoggedArrays, options: EstimateOptions) -> tuple[LoggedArrays
             f"{num_missing} of {rewards.size} rewards are missing, more than {options.max_missing:.3g} of them: what "
             "is missing may differ from what is known. Wait for them, give a default reward, or choose other decisions"
         )
-    known = rewards[~missing] if num_missing else rewards
     low, high = options.reward_range or (-np.finfo(np.float64).max, np.finfo(np.float64).max)
-    num_outside = int(np.sum((known < low) | (known > high)))
+    num_outside = int(np.sum((rewards < low) | (rewards > high)))  # NaN is neither
     if num_outside:
         raise RewardError(f"{num_outside} of {rewards.size} rewards are not between {low:g} and {high:g}")
     if not num_missing:
         return logged._replace(rewards=rewards, weights=weights), 0
     kept = ~missing
-    return LoggedArrays(
-        known,
-        weights[kept],
-        None if logged.units is None else np.unique(logged.units[kept], return_inverse=True)[1],
-        None if logged.expected is None else logged.expected[kept],
-        None if logged.predicted is None else logged.predicted[kept],
-        logged.unsupported_mass,
-    ), num_missing
+    units = None if logged.units is None else np.unique(logged.units[kept], return_inverse=True)[1]
+    expected, predicted = (None if each is None else each[kept] for each in (logged.expected, logged.predicted))
+    return LoggedArrays(rewards[kept], weights[kept], units, expected, predicted, logged.unsupported_mass), num_missing
 
 
 def _parts(logged: LoggedArrays, estimator: Estimator) -> tuple[F64, F64]:
@@ -273,63 +245,43 @@ def _parts(logged: LoggedArrays, estimator: Estimator) -> tuple[F64, F64]:
     return logged.expected + weights * (rewards - logged.predicted), np.ones_like(rewards)
 
 
-class _UnitSums(NamedTuple):
-    numerator: F64
-    denominator: F64
-    counts: F64
+def _unit_sums(values: F64, units: Indices | None) -> F64:
+    """Returns the sum of the values of each unit."""
+    return values if units is None else np.bincount(units, values).astype(np.float64, copy=False)
 
 
-def _unit_sums(parts: tuple[F64, F64], units: Indices | None) -> _UnitSums:
-    if units is None:
-        return _UnitSums(*parts, np.ones(parts[0].size))
-    return _UnitSums(_summed(parts[0], units), _summed(parts[1], units), np.bincount(units).astype(np.float64))
-
-
-def _summed(values: F64, groups: Indices) -> F64:
-    sums: F64 = np.bincount(groups, values).astype(np.float64, copy=False)
-    return sums
-
-
-def _overlap(logged: LoggedArrays, by_unit: _UnitSums) -> LogOverlap:
-    weights = logged.weights
-    sums = weights if logged.units is None else _summed(weights, logged.units)
+def _overlap(logged: LoggedArrays) -> LogOverlap:
+    excess = _unit_sums(logged.weights - 1.0, logged.units)  # of each unit; 0 on average
+    overlap = overlap_of(logged.weights, excess)
     return LogOverlap(
-        **msgspec.structs.asdict(overlap_of(weights, sums - by_unit.counts)),
-        num_units=by_unit.counts.size,
-        unsupported_mass=logged.unsupported_mass,
+        **msgspec.structs.asdict(overlap), num_units=excess.size, unsupported_mass=logged.unsupported_mass
     )
 
 
-def _bootstrap(sums: tuple[F64, F64], options: EstimateOptions) -> Interval:
+def _bootstrap(numerator: F64, denominator: F64, options: EstimateOptions) -> Interval:
     """Returns the percentile interval over resampled units, or groups of units where there are very many."""
-    rng = generator(options.seed, "off-policy-bootstrap", sums[0].size)
-    numerator, denominator = sums
     num_units = numerator.size
+    rng = generator(options.seed, "off-policy-bootstrap", num_units)
     if num_units > MAX_GROUPS:
         groups = rng.permutation(num_units) % MAX_GROUPS
-        numerator, denominator = _summed(numerator, groups), _summed(denominator, groups)
+        numerator, denominator = _unit_sums(numerator, groups), _unit_sums(denominator, groups)
     size = numerator.size
-    drawn = rng.multinomial(size, np.full(size, 1 / size), size=BOOTSTRAP).astype(np.float64)
+    drawn = rng.multinomial(size, np.full(size, 1 / size), size=BOOTSTRAP).astype(np.float64)  # how often each
     values = (drawn @ numerator) / (drawn @ denominator)
-    low, high = np.quantile(values, [(1 - options.level) / 2, (1 + options.level) / 2])
-    return Interval(
-        low=float(low), high=float(high), level=options.level, num_units=num_units, method="bootstrap (approximate)"
-    )
+    return percentile_interval(values, options.level, num_units, "bootstrap (approximate)")
 
 
-def _bounds(logged: LoggedArrays, by_unit: _UnitSums, options: EstimateOptions) -> Interval | None:
-    if options.reward_range is None:
-        return None
-    low, high = options.reward_range
-    gains = logged.weights * (logged.rewards - low)
-    losses = logged.weights * (high - logged.rewards)
-    if logged.units is not None:
-        gains = _summed(gains, logged.units) / by_unit.counts
-        losses = _summed(losses, logged.units) / by_unit.counts
-    return bernstein_bounds(gains, losses, options.reward_range, options.level, options.seed)
+def _bounds(logged: LoggedArrays, options: EstimateOptions) -> Interval:
+    low, high = options.reward_range or (0.0, 1.0)
+    counts = _unit_sums(np.ones(logged.rewards.size), logged.units)
+    gaps = (logged.rewards - low, high - logged.rewards)
+    gains, losses = (_unit_sums(logged.weights * gap, logged.units) / counts for gap in gaps)
+    return bernstein_bounds(gains, losses, (low, high), options.level, options.seed)
 
 
 def _warnings(overlap: LogOverlap) -> list[str]:
+    if overlap.num_samples == 0:
+        return ["there is no decision with a known reward"]
     found = []
     if overlap.effective_sample_size < MIN_EFFECTIVE_SIZE:
         found.append(
@@ -348,20 +300,6 @@ def _warnings(overlap: LogOverlap) -> list[str]:
     return found
 
 
-def _nothing(logged: LoggedArrays, options: EstimateOptions, num_missing: int) -> Estimate:
-    nothing = msgspec.structs.asdict(overlap_of(np.zeros(0), np.zeros(0)))
-    overlap = LogOverlap(**nothing, num_units=0, unsupported_mass=logged.unsupported_mass)
-    return Estimate(
-        estimator=options.estimator,
-        value=None,
-        interval=None,
-        bounds=None,
-        overlap=overlap,
-        num_missing=num_missing,
-        warnings=["there is no decision with a known reward"],
-    )
-
-
 def _unsupported(rows: Sequence[F64], samples: Sequence[Sample]) -> float | None:
     """Returns the mean probability of actions that the log never took."""
     if not samples:
@@ -374,8 +312,3 @@ def _unsupported(rows: Sequence[F64], samples: Sequence[Sample]) -> float | None
         if action not in taken
     )
     return mass / len(samples)
-
-
-def _numbers(units: Sequence[str]) -> Indices:
-    rows = {unit: row for row, unit in enumerate(dict.fromkeys(units))}
-    return np.fromiter((rows[unit] for unit in units), dtype=np.intp, count=len(units))

@@ -8,6 +8,8 @@ import msgspec
 
 from learnloop.core.arrays import F64
 
+MAX_WEIGHT_Z = 4.0
+"""A mean weight that is more standard errors from 1 says that propensities are wrong, or actions were never logged."""
 _SAME = 1e-9
 """Weights that are no farther from 1 are 1."""
 

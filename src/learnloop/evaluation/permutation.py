@@ -1,4 +1,4 @@
-"""Tests and intervals for the mean of per-unit differences: sign flips, rare losses, Holm, Student's t.
+"""Tests of the mean of per-unit differences: sign flips, rare losses, two samples, Holm.
 
 One difference a unit: units are independent of each other, what lies within a unit is not, so callers average
 within a unit first.
@@ -7,46 +7,22 @@ within a unit first.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from statistics import NormalDist
 
-import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
-from learnloop.core.arrays import F64
 from learnloop.core.checks import check_range
 from learnloop.core.errors import UsageError
 from learnloop.core.seeding import generator
+from learnloop.evaluation.intervals import check_values
 
 EXACT_UNITS = 12
 """Up to so many units all 2^n sign patterns are tried."""
-MIN_INTERVAL_UNITS = 20
-"""Below so many units no interval is given: it would be narrower than its level says."""
 _CHUNK_CELLS = 1 << 21  # 16 MB of float64 at a time
 _TIE = 1e-12  # sums of the same numbers in another order differ by less than this share of their size
-
-
-class Interval(msgspec.Struct, frozen=True, kw_only=True):
-    """A two-sided interval for a mean over units."""
-
-    low: float
-    high: float
-    level: float
-    """The share of repetitions in which it covers the mean, such as .95."""
-    num_units: int
-    method: str = "student_t"
-
-
-def _checked(differences: ArrayLike) -> F64:
-    values = np.asarray(differences, dtype=np.float64)
-    if values.ndim != 1 or values.size == 0:
-        raise UsageError(f"differences have shape {values.shape}; a flat list of at least one number is needed")
-    num_bad = int(np.sum(~np.isfinite(values)))
-    if num_bad:
-        raise UsageError(f"{num_bad} of {values.size} differences are not finite; leave units without a value out")
-    return values
 
 
 def sign_flip_p_value(differences: ArrayLike, *, seed: int = 0, num_permutations: int = 10_000) -> float:
@@ -71,7 +47,7 @@ def sign_flip_p_value(differences: ArrayLike, *, seed: int = 0, num_permutations
     Raises:
         UsageError: no differences, one that is not finite, or no permutations.
     """
-    values = _checked(differences)
+    values = check_values(differences)
     check_range("num_permutations", num_permutations, 1)
     # Flipping the set S changes the sum by -2 sum(S): the flipped sum is at least the observed when sum(S) <= 0.
     limit = _TIE * float(np.sum(np.abs(values)))
@@ -80,9 +56,7 @@ def sign_flip_p_value(differences: ArrayLike, *, seed: int = 0, num_permutations
         return float(np.mean(patterns @ values <= limit))
     rng = generator(seed, "sign-flip", values.size)
     num_extreme = 0
-    rows = max(1, _CHUNK_CELLS // values.size)
-    for start in range(0, num_permutations, rows):
-        count = min(rows, num_permutations - start)
+    for count in chunks(num_permutations, values.size):
         bits = np.frombuffer(rng.bytes(count * ((values.size + 7) // 8)), dtype=np.uint8).reshape(count, -1)
         flips = np.unpackbits(bits, axis=1, count=values.size)
         num_extreme += int(np.sum(flips.astype(np.float64) @ values <= limit))
@@ -113,18 +87,14 @@ def rare_loss_p_value(
     Raises:
         UsageError: no differences, one that is not finite, a loss below 0 or not finite, or no draws.
     """
-    values = _checked(differences)
-    if not 0 <= worst_loss < np.inf or num_permutations < 1:
-        raise UsageError(
-            f"worst_loss is {worst_loss} and num_permutations {num_permutations}; a number of at least 0 and a count "
-            "of at least 1 are needed"
-        )
+    values = check_values(differences)
+    check_range("worst_loss", worst_loss, 0, below=math.inf)
+    check_range("num_permutations", num_permutations, 1)
     values = np.append(values[values != 0], -worst_loss)  # what neither gains nor loses weighs nothing
     rng = generator(seed, "rare-loss", values.size)
     num_undone = 0
-    rows = max(1, _CHUNK_CELLS // values.size)
-    for start in range(0, num_permutations, rows):
-        weights = rng.standard_exponential((min(rows, num_permutations - start), values.size))
+    for count in chunks(num_permutations, values.size):
+        weights = rng.standard_exponential((count, values.size))
         num_undone += int(np.sum(weights @ values <= 0))
     return (1 + num_undone) / (1 + num_permutations)
 
@@ -138,7 +108,7 @@ def units_needed(differences: ArrayLike, worst_loss: float, alpha: float) -> flo
     Raises:
         UsageError: a difference is not finite.
     """
-    values = _checked(differences)
+    values = check_values(differences)
     gain, noise = float(np.mean(values)), NormalDist().inv_cdf(1 - alpha) * float(np.std(values))
     if gain <= 0:
         return np.inf
@@ -164,7 +134,7 @@ def two_sample_p_value(first: ArrayLike, second: ArrayLike, *, seed: int = 0, nu
     Raises:
         UsageError: a side without values, or a value that is not finite.
     """
-    ours, theirs = _checked(first), _checked(second)
+    ours, theirs = check_values(first), check_values(second)
     pooled = np.concatenate([ours, theirs])
     limit = float(ours.sum()) - _TIE * float(np.sum(np.abs(pooled)))
     if math.comb(pooled.size, ours.size) <= num_permutations:
@@ -194,41 +164,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(value) for value in adjusted]
 
 
-def student_t_quantile(probability: float, degrees: int) -> float:
-    """Returns the quantile of Student's t; within 2e-6 from 19 degrees of freedom on, for levels up to .999.
-
-    Source: Abramowitz & Stegun 1964, equation 26.7.5 (expansion around the normal quantile in 1 / degrees).
-    """
-    x = NormalDist().inv_cdf(probability)
-    terms = (
-        (x**3 + x) / 4,
-        (5 * x**5 + 16 * x**3 + 3 * x) / 96,
-        (3 * x**7 + 19 * x**5 + 17 * x**3 - 15 * x) / 384,
-        (79 * x**9 + 776 * x**7 + 1482 * x**5 - 1920 * x**3 - 945 * x) / 92160,
-    )
-    return float(x + sum(term / degrees ** (power + 1) for power, term in enumerate(terms)))
-
-
-def paired_interval(differences: ArrayLike, level: float = 0.95) -> Interval | None:
-    """Returns the two-sided Student t interval for the mean of the differences, or None below 20 units.
-
-    mean +- t(n - 1) s / sqrt(n). It is exact for normal differences and approximate for others, which is why none is
-    given for fewer than ``MIN_INTERVAL_UNITS`` units.
-
-    Source: Student 1908, The probable error of a mean.
-
-    Args:
-        differences: one a unit, shape ``(num_units,)``; the values themselves give the interval of a plain mean.
-        level: between 0 and 1, such as .95.
-
-    Raises:
-        UsageError: a difference is not finite, or the level is not between 0 and 1.
-    """
-    values = _checked(differences)
-    if not 0 < level < 1:
-        raise UsageError(f"level is {level}; it must lie between 0 and 1, such as 0.95")
-    if values.size < MIN_INTERVAL_UNITS:
-        return None
-    mean = float(np.mean(values))
-    half = student_t_quantile((1 + level) / 2, values.size - 1) * float(np.std(values, ddof=1)) / values.size**0.5
-    return Interval(low=mean - half, high=mean + half, level=level, num_units=values.size)
+def chunks(number: int, size: int) -> Iterator[int]:
+    """Yields how many of ``number`` rows of ``size`` numbers to make at a time, so that memory stays bounded."""
+    rows = max(1, _CHUNK_CELLS // size)
+    for start in range(0, number, rows):
+        yield min(rows, number - start)

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+import gymnasium
 import msgspec
 import numpy as np
+from gymnasium.vector import VectorEnv
 
 from learnloop.core.arrays import F32
 from learnloop.core.checks import check_whole
 from learnloop.core.errors import UsageError
 from learnloop.core.seeding import derive_seed
 from learnloop.core.spaces import Spaces
+from learnloop.core.stepping import Actions, Masks
+from learnloop.envs.registry import EnvMaker, MadeEnv, label_of, make_env, resolve_env
+from learnloop.envs.streams.blocks import StepBlock
+from learnloop.envs.streams.lanes import Lanes, spaces_of
+from learnloop.envs.streams.masks import MaskReader, with_masks
 from learnloop.nn.encoders.observation_encoder import ObservationEncoder
-
-# What verifies policies of logged decisions needs no gymnasium: it is loaded where an environment is evaluated.
-if TYPE_CHECKING:
-    import gymnasium
-
-    from learnloop.core.stepping import Actions, Masks
-    from learnloop.envs.registry import EnvMaker, MadeEnv
-    from learnloop.envs.streams.lanes import Lanes
 
 SEED_BITS = 0x7FFF_FFFF
 """Environments are given seeds of 31 bits, which each of them takes."""
@@ -86,10 +85,6 @@ def evaluate_returns(
             gymnasium's rules.
         NotFoundError: there is no environment of this name.
     """
-    import gymnasium
-
-    from learnloop.envs.streams.lanes import Lanes, spaces_of
-
     check_whole("num_episodes", num_episodes)
     check_whole("max_lanes", max_lanes)
     if max_episode_steps is not None:
@@ -124,9 +119,6 @@ class _Games:
     """Episodes that are being played: row j of the arrays is the episode that runs in lane ``running[j]``."""
 
     def __init__(self, lanes: Lanes, num_episodes: int, seed: int, limit: int) -> None:
-        from learnloop.envs.streams.blocks import StepBlock
-        from learnloop.envs.streams.masks import MaskReader
-
         self.returns = np.zeros(num_episodes)
         self.lengths = np.zeros(num_episodes, dtype=np.int64)
         self.unfinished: list[int] = []
@@ -190,12 +182,6 @@ class _Games:
 def _make(
     env: str | EnvMaker | gymnasium.Env[Any, Any], num_lanes: int, env_kwargs: Mapping[str, Any] | None
 ) -> tuple[list[MadeEnv], str]:
-    import gymnasium
-    from gymnasium.vector import VectorEnv
-
-    from learnloop.envs.registry import MadeEnv, label_of, make_env, resolve_env
-    from learnloop.envs.streams.masks import with_masks
-
     given: object = env
     if isinstance(given, VectorEnv):
         raise UsageError(

@@ -6,6 +6,7 @@ cover .77 of the time with 3 seeds, .83 with 5, .89 with 10, .94 with 20). Every
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
@@ -16,9 +17,10 @@ from learnloop.core.arrays import F64
 from learnloop.core.checks import check_range
 from learnloop.core.errors import UsageError
 from learnloop.core.seeding import generator
-from learnloop.evaluation.permutation import MIN_INTERVAL_UNITS, Interval
+from learnloop.evaluation.intervals import MIN_INTERVAL_UNITS, Interval, percentile_interval
+from learnloop.evaluation.permutation import chunks
 
-_CHUNK_CELLS = 1 << 21  # 16 MB of float64 at a time
+_METHOD = "stratified_bootstrap_percentile"
 
 
 class TaskSeeds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,7 +102,7 @@ def summarise_seeds(
     intervals: list[Interval | None] = [None, None]
     if reason is None:
         draws = _bootstrap([matrix], _mean_and_iqm, num_resamples, seed)
-        intervals = [_percentiles(column, level, matrix.shape[1]) for column in draws.T]
+        intervals = [percentile_interval(column, level, matrix.shape[1], _METHOD) for column in draws.T]
     return SeedStatistics(
         tasks={name: _task(row) for name, row in zip(named, matrix, strict=True)},
         num_seeds=matrix.shape[1],
@@ -147,7 +149,8 @@ def probability_of_improvement(
     reason = _too_few(num_seeds)
     interval = None
     if reason is None:
-        interval = _percentiles(_bootstrap(pair, _share_better, num_resamples, seed)[:, 0], level, num_seeds)
+        draws = _bootstrap(pair, _share_better, num_resamples, seed)[:, 0]
+        interval = percentile_interval(draws, level, num_seeds, _METHOD)
     return Improvement(
         probability=float(_share_better([each[None] for each in pair])[0, 0]), interval=interval, reason=reason
     )
@@ -214,18 +217,9 @@ def _share_better(samples: Sequence[F64]) -> F64:
 def _bootstrap(sides: Sequence[F64], statistics: Callable[[Sequence[F64]], F64], num_resamples: int, seed: int) -> F64:
     """Returns the statistics of resamples, each task's seeds drawn with replacement, a row a resample."""
     rng = generator(seed, "bootstrap", *(each.shape for each in sides))
-    rows = max(1, _CHUNK_CELLS // (len(sides[0]) * int(np.prod([each.shape[1] for each in sides]))))
     found = []
-    for start in range(0, num_resamples, rows):
-        count = min(rows, num_resamples - start)
+    for count in chunks(num_resamples, len(sides[0]) * math.prod(each.shape[1] for each in sides)):
         picks = [rng.integers(each.shape[1], size=(count, *each.shape)) for each in sides]
         drawn = [np.take_along_axis(each[None], pick, axis=2) for each, pick in zip(sides, picks, strict=True)]
         found.append(statistics(drawn))
     return np.concatenate(found)
-
-
-def _percentiles(draws: F64, level: float, num_seeds: int) -> Interval:
-    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(
-        low=float(low), high=float(high), level=level, num_units=num_seeds, method="stratified_bootstrap_percentile"
-    )

@@ -10,13 +10,15 @@ test of its own:
    first failure.
    Alone it proves nothing about learning: a policy trained on noise prefers some action, actions differ in worth, and
    with enough held-out units a lucky preference beats random "significantly" about half of the time.
-2. *The training rewards say nothing about actions.* Against twins: the same trainer on the same samples with rewards
-   permuted across units. The rank of the trained policy among them is the randomisation test at the level of
-   training: under this null it is one more twin, and p is valid whatever the held-out set. It is ranked by held-out
-   reward, and by that together with the pull of the training rewards (``rank_p_values`` says how and why).
+2. *The training rewards say nothing about actions.* Against shuffled controls: the same trainer on the same
+   samples with rewards permuted across units. The rank of the trained policy among them is the randomisation test at
+   the level of training: under this null it is one more control, and p is valid whatever the held-out set. It is
+   ranked by held-out reward, and by that together with the pull of the training rewards (``rank_p_values`` says how
+   and why).
 3. *The trainer does not follow the rewards*, and what it makes is good or bad by chance, as with a gradient of noise.
-   Against the same twins: replicas, trained on resampled units with their true rewards. Under this null replicas,
-   twins and the trained policy are drawn alike, and a two-sample permutation test of their held-out rewards is exact.
+   Against the same controls: replicas, trained on resampled units with their true rewards. Under this null replicas,
+   controls and the trained policy are drawn alike, and a two-sample permutation test of their held-out rewards is
+   exact.
 
 ``learned`` needs every test at p <= alpha. That is an intersection-union test (Berger 1982): the claim is false when
 any one of the nulls is true, and then that test alone errs with probability at most alpha, so the level is alpha
@@ -28,7 +30,7 @@ than ``least_reward`` where the other policy earns its mean. No test of a mean h
 that is large and rare enough is in no sample (Bahadur & Savage 1956).
 
 What it does not know: whether the held-out tasks resemble those to come, and whether the reward means what it should.
-Where rewards vary far more with the context than with the action, twins have more noise to fit than the trained
+Where rewards vary far more with the context than with the action, controls have more noise to fit than the trained
 policy, which costs power but never level.
 """
 
@@ -46,33 +48,38 @@ from learnloop.core.errors import UsageError
 from learnloop.core.protocols import HeldOut, Policy, Sample, Trainer
 from learnloop.core.records import Verdict
 from learnloop.core.seeding import derive_seed
-from learnloop.evaluation.held_out import LoggedHeldOut, checked_rewards
-from learnloop.evaluation.overlap import Overlap
+from learnloop.evaluation.controls import (
+    CONTROLS,
+    RANDOM,
+    REPLICAS,
+    TRAINED,
+    ArmRewards,
+    RewardShuffle,
+    has_propensities,
+    run_arms,
+)
+from learnloop.evaluation.intervals import Interval, paired_interval
+from learnloop.evaluation.logged import LoggedHeldOut, checked_rewards
+from learnloop.evaluation.overlap import MAX_WEIGHT_Z, Overlap
 from learnloop.evaluation.permutation import (
-    Interval,
     holm,
-    paired_interval,
     rare_loss_p_value,
     sign_flip_p_value,
     two_sample_p_value,
     units_needed,
 )
 from learnloop.evaluation.policies import UniformPolicy
-from learnloop.evaluation.trainings import RANDOM, REPLICAS, TRAINED, TWINS, ArmRewards, Sizes, run_arms
-from learnloop.evaluation.twins import RewardShuffle, has_propensities
-
-_MAX_WEIGHT_Z = 4.0  # a mean weight further from 1 says that propensities are wrong or actions were never logged
 
 
 class VerificationOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How to verify."""
 
     seed: int = 0
-    """Of the training (the twins train with the same), the permutations and the sign flips."""
+    """Of the training (the controls train with the same), the permutations and the sign flips."""
     alpha: float = 0.05
     """The highest p-value that counts."""
-    num_twins: int = 40
-    """How many shuffled twins are trained; p against them is at least 2 / (num_twins + 1)."""
+    num_controls: int = 40
+    """How many shuffled controls are trained; p against them is at least 2 / (num_controls + 1)."""
     num_replicas: int = 9
     """How many times it is trained again on resampled units with their true rewards."""
     num_permutations: int = 10_000
@@ -105,7 +112,7 @@ class ArmTest(msgspec.Struct, frozen=True, kw_only=True):
     """One of the tests that ``learned`` needs."""
 
     name: str
-    """``paired_sign_flip`` over units, ``twin_rank`` or ``replica_two_sample`` over trainings."""
+    """``paired_sign_flip`` over units, ``control_rank`` or ``replica_two_sample`` over trainings."""
     against: str
     difference: float
     """Mean reward of the trained policy less that of the other."""
@@ -148,8 +155,8 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     """What was trained on the true rewards; None where it ended before training."""
     arms: dict[str, Arm] = {}
     tests: list[ArmTest] = []
-    twin_means: list[float] = []
-    """Each twin's mean reward."""
+    control_means: list[float] = []
+    """The mean reward of each shuffled control."""
     replica_means: list[float] = []
     """Each replica's mean reward."""
     overlap: dict[str, Overlap] = {}
@@ -180,16 +187,17 @@ def verify_learning(
     - ``inconclusive``: too few units, a log that says too little about the policy, or a gain that losses too rare to be
       seen could undo; the reasons say what is needed.
     - ``no_signal``: all training rewards are equal, or some test did not reach alpha.
-    - ``regressed``: the rewards changed what was learned (both tests against the twins set it apart from them, on
+    - ``regressed``: the rewards changed what was learned (both tests against the controls set it apart from them, on
       either side), and the paired test says that it is worse than random or than a baseline that is not one of
-      hindsight. A policy that is merely one more twin learned nothing, lucky or not, and is ``no_signal``.
+      hindsight. A policy that is merely one more control learned nothing, lucky or not, and is ``no_signal``.
     - ``learned``: every test has p <= alpha, with rare losses and without.
 
     Source: Fisher 1935 (randomisation test); Berger 1982, Multiparameter hypothesis testing and acceptance sampling
     (intersection-union test).
 
     Args:
-        trainer: makes a policy; trains 1 + ``num_replicas`` times on true rewards and ``num_twins`` times on permuted.
+        trainer: makes a policy; trains 1 + ``num_replicas`` times on true rewards and ``num_controls`` times on
+            permuted ones.
         samples: what to learn from; none of their units may be in ``held_out``.
         held_out: tasks that are only evaluated on.
         options: thresholds, seeds and baselines; None: the defaults.
@@ -204,27 +212,46 @@ def verify_learning(
     rewards = checked_rewards(samples)
     _check_options(options, rewards)
     _check_apart(samples, held_out)
-    verdict, reasons = _before_training(rewards, shuffle, len(held_out.units), options)
-    if verdict is not None:
-        return _result(verdict, reasons, None, shuffle, rewards.size, len(held_out.units), options)
+    result = Verification(
+        verdict=Verdict.INCONCLUSIVE,
+        reasons=[],
+        policy=None,
+        num_samples=rewards.size,
+        num_training_units=shuffle.num_units,
+        num_units=len(held_out.units),
+        seed=options.seed,
+        alpha=options.alpha,
+    )
+    known = _before_training(rewards, shuffle, result.num_units, options)
+    if known is not None:
+        return msgspec.structs.replace(result, verdict=known[0], reasons=known[1])
     policy = trainer.train(samples, options.seed)
     others: dict[str, Policy] = {RANDOM: UniformPolicy(), **options.baselines, **options.hindsight}
     overlap = _overlaps(policy, others, held_out)
     reasons = _lack_of_overlap(overlap, options)
-    sizes = Sizes(options.num_twins, options.num_replicas, options.seed)
-    outcome = run_arms(trainer, policy, others, shuffle, held_out, sizes)
+    outcome = run_arms(
+        trainer,
+        policy,
+        others,
+        shuffle,
+        held_out,
+        num_controls=options.num_controls,
+        num_replicas=options.num_replicas,
+        seed=options.seed,
+    )
     tests = _tests(outcome, options, _failure(rewards, overlap, options))
-    if reasons:
-        verdict = Verdict.INCONCLUSIVE
-    else:
+    verdict = Verdict.INCONCLUSIVE
+    if not reasons:
         verdict, reasons = _judge(tests, options)
         reasons += _note_on_propensities(verdict, samples)
-    result = _result(verdict, reasons, policy, shuffle, rewards.size, len(held_out.units), options)
     return msgspec.structs.replace(
         result,
+        verdict=verdict,
+        reasons=reasons,
+        policy=policy,
         arms=_arms(outcome),
         tests=tests,
-        twin_means=outcome.twins.mean(axis=1).tolist(),
+        control_means=outcome.controls.mean(axis=1).tolist(),
         replica_means=outcome.replicas.mean(axis=1).tolist(),
         overlap=overlap,
     )
@@ -233,13 +260,13 @@ def verify_learning(
 def _check_options(options: VerificationOptions, rewards: F64) -> None:
     check_range("alpha", options.alpha, above=0, below=1)
     needed = int(np.ceil(2 / options.alpha - 1e-9)) - 1
-    if options.num_twins < needed:
+    if options.num_controls < needed:
         raise UsageError(
-            f"num_twins is {options.num_twins}: p against the twins could never be at most {options.alpha}; "
+            f"num_controls is {options.num_controls}: p against the controls could never be at most {options.alpha}; "
             f"at least {needed} are needed"
         )
     check_range("num_replicas", options.num_replicas, 1)
-    names = [TRAINED, RANDOM, TWINS, REPLICAS, *options.baselines, *options.hindsight]
+    names = [TRAINED, RANDOM, CONTROLS, REPLICAS, *options.baselines, *options.hindsight]
     taken = {name for name in names if names.count(name) > 1}
     if taken:
         raise UsageError(f"a baseline is named {min(taken)!r}, which is the name of an arm; give it another name")
@@ -259,8 +286,8 @@ def _check_apart(samples: Sequence[Sample], held_out: HeldOut) -> None:
 
 def _before_training(
     rewards: F64, shuffle: RewardShuffle, num_held_out: int, options: VerificationOptions
-) -> tuple[Verdict | None, list[str]]:
-    """Returns a verdict that needs no training, or None."""
+) -> tuple[Verdict, list[str]] | None:
+    """Returns a verdict that needs no training, with its reasons, or None."""
     reasons = []
     if rewards.size == 0:
         reasons.append(f"there are no samples to learn from; at least {options.min_units} units are needed")
@@ -273,30 +300,9 @@ def _before_training(
     if shuffle.num_movable < options.min_units:
         return Verdict.INCONCLUSIVE, [
             f"{shuffle.num_movable} of {shuffle.num_units} training units have as many samples as another one and can "
-            f"trade rewards with it in a shuffled twin; at least {options.min_units} are needed"
+            f"trade rewards with it in a shuffled control; at least {options.min_units} are needed"
         ]
-    return None, []
-
-
-def _result(
-    verdict: Verdict,
-    reasons: list[str],
-    policy: Policy | None,
-    shuffle: RewardShuffle,
-    num_samples: int,
-    num_units: int,
-    options: VerificationOptions,
-) -> Verification:
-    return Verification(
-        verdict=verdict,
-        reasons=reasons,
-        policy=policy,
-        num_samples=num_samples,
-        num_training_units=shuffle.num_units,
-        num_units=num_units,
-        seed=options.seed,
-        alpha=options.alpha,
-    )
+    return None
 
 
 def _overlaps(policy: Policy, others: Mapping[str, Policy], held_out: HeldOut) -> dict[str, Overlap]:
@@ -315,7 +321,7 @@ def _lack_of_overlap(overlaps: Mapping[str, Overlap], options: VerificationOptio
                 f"{overlap.effective_sample_size:.1f} of its own and {needed:g} are needed; log more, or explore "
                 "more (such as epsilon=0.1)"
             )
-        elif overlap.mean_weight_z is None or abs(overlap.mean_weight_z) > _MAX_WEIGHT_Z:
+        elif overlap.mean_weight_z is None or abs(overlap.mean_weight_z) > MAX_WEIGHT_Z:
             reasons.append(
                 f"the mean weight of {name!r} is {overlap.mean_weight:.3f} instead of about 1: the log hardly tried "
                 "what it chooses (explore more, such as epsilon=0.1), or logged propensities are wrong"
@@ -331,9 +337,9 @@ def _failure(rewards: F64, overlaps: Mapping[str, Overlap], options: Verificatio
 
 
 def _tests(outcome: ArmRewards, options: VerificationOptions, failure: _Failure) -> list[ArmTest]:
-    difference = (outcome.trained - outcome.twins).mean(axis=0)
+    difference = (outcome.trained - outcome.controls).mean(axis=0)
     tests = [
-        _arm_test("twin_rank", TWINS, difference, outcome.ranks.better, outcome.ranks.worse),
+        _arm_test("control_rank", CONTROLS, difference, outcome.ranks.better, outcome.ranks.worse),
         _replica_test(outcome, options),
         *(_paired_test(outcome.trained, name, rewards, options, failure) for name, rewards in outcome.others.items()),
     ]
@@ -376,14 +382,14 @@ def _replica_test(outcome: ArmRewards, options: VerificationOptions) -> ArmTest:
     better, worse = (
         two_sample_p_value(
             sign * again.mean(axis=1),
-            sign * outcome.twins.mean(axis=1),
+            sign * outcome.controls.mean(axis=1),
             seed=seed,
             num_permutations=options.num_permutations,
         )
         for sign in (1.0, -1.0)
     )
-    difference = (again.mean(axis=0) - outcome.twins).mean(axis=0)
-    return _arm_test("replica_two_sample", TWINS, difference, better, worse)
+    difference = (again.mean(axis=0) - outcome.controls).mean(axis=0)
+    return _arm_test("replica_two_sample", CONTROLS, difference, better, worse)
 
 
 def _judge(tests: Sequence[ArmTest], options: VerificationOptions) -> tuple[Verdict, list[str]]:
@@ -395,7 +401,7 @@ def _judge(tests: Sequence[ArmTest], options: VerificationOptions) -> tuple[Verd
             return Verdict.INCONCLUSIVE, [_rare_loss_reason(test) for test in unsafe]
         return Verdict.LEARNED, [f"better than {test.against} by {_figures(test)}" for test in tests]
     worse = [test for test in failed if test.p_value_worse <= alpha and test.against not in options.hindsight]
-    set_apart = all(min(test.p_value, test.p_value_worse) <= alpha for test in tests if test.against == TWINS)
+    set_apart = all(min(test.p_value, test.p_value_worse) <= alpha for test in tests if test.against == CONTROLS)
     reasons = [
         f"worse than {test.against} by {-test.difference:.4g} (p = {test.p_value_worse:.3g}, {test.name})"
         if test in worse
@@ -421,7 +427,7 @@ def _known(test: ArmTest, options: VerificationOptions) -> str:
 def _note_on_propensities(verdict: Verdict, samples: Sequence[Sample]) -> list[str]:
     if verdict is not Verdict.NO_SIGNAL or has_propensities(samples):
         return []
-    return ["not all training samples have a propensity, so learning is harder to tell from a twin's lucky choice"]
+    return ["not all training samples have a propensity, so learning is harder to tell from a control's lucky choice"]
 
 
 def _figures(test: ArmTest) -> str:
@@ -429,7 +435,7 @@ def _figures(test: ArmTest) -> str:
 
 
 def _arms(outcome: ArmRewards) -> dict[str, Arm]:
-    means = {TWINS: outcome.twins.mean(axis=0), REPLICAS: outcome.replicas.mean(axis=0)}
+    means = {CONTROLS: outcome.controls.mean(axis=0), REPLICAS: outcome.replicas.mean(axis=0)}
     rewards = {TRAINED: outcome.trained, **outcome.others, **means}
     return {
         name: Arm(mean=float(values.mean()), interval=paired_interval(values), num_units=values.size)

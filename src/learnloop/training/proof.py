@@ -20,7 +20,8 @@ import numpy as np
 
 from learnloop.core.records import Verdict
 from learnloop.core.seeding import derive_seed
-from learnloop.evaluation.permutation import Interval, holm, paired_interval, sign_flip_p_value, two_sample_p_value
+from learnloop.evaluation.intervals import Interval, paired_interval
+from learnloop.evaluation.permutation import holm, sign_flip_p_value, two_sample_p_value
 from learnloop.evaluation.returns import Returns
 
 ALPHA = 0.05

@@ -27,7 +27,7 @@ from learnloop.decisions.learning.episode_learning import (
 from learnloop.decisions.learning.episode_log import Situation, read_episodes
 from learnloop.decisions.learning.learner import Learner
 from learnloop.decisions.service.settings import DecisionSettings, LearningSettings, NetworkConfig, VersionedSettings
-from learnloop.evaluation.held_out_episodes import LoggedEpisodes
+from learnloop.evaluation.logged import LoggedEpisodes
 from learnloop.evaluation.policies import UniformPolicy
 from learnloop.registry import Registry
 from learnloop.registry.references import CHAMPION

@@ -17,8 +17,8 @@ from learnloop.decisions.learning.candidates import Candidate
 from learnloop.decisions.log import LogFilter, Logged, newest_decisions
 from learnloop.decisions.service.settings import DecisionSettings
 from learnloop.evaluation import Interval, UniformPolicy
+from learnloop.evaluation.intervals import wilson_interval
 from learnloop.evaluation.policies import Choice, distributions
-from learnloop.evaluation.rates import wilson_interval
 from learnloop.evaluation.splitting import is_held_out
 from learnloop.store import Store
 from learnloop.store.queries.decisions import num_matched

@@ -12,7 +12,7 @@ from learnloop.decisions.service.settings import DecisionSettings
 class Candidate(NamedTuple):
     """A policy that could be served, before it is judged.
 
-    It is trained by the judge, with its twins and replicas, so that all of them are made alike.
+    It is trained by the judge, with its shuffled controls and replicas, so that all of them are made alike.
     """
 
     trainer: Trainer

@@ -22,7 +22,7 @@ from learnloop.core.records import Decision
 from learnloop.decisions.learning.candidates import Candidate
 from learnloop.decisions.learning.episode_log import Situation, read_episodes
 from learnloop.decisions.service.settings import DecisionSettings, NetworkConfig
-from learnloop.evaluation.held_out_episodes import LoggedEpisodes, step_means
+from learnloop.evaluation.logged import LoggedEpisodes, step_means
 from learnloop.evaluation.splitting import split_by_unit
 from learnloop.registry import Registry
 from learnloop.registry.references import CHAMPION

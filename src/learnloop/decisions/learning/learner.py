@@ -1,13 +1,13 @@
 """Makes better versions of the policies of the service from the log, and lets those be served that are proven.
 
-One update: make a candidate, train it with its twins and replicas, judge it on held-out decisions against chance and
-against what is served, and only if it has ``learned`` register it and move the alias ``champion``. Each update leaves a
-record, whatever came of it.
+One update: make a candidate, train it with its shuffled controls and replicas, judge it on held-out decisions against
+chance and against what is served, and only if it has ``learned`` register it and move the alias ``champion``. Each
+update leaves a record, whatever came of it.
 
 The level: ``learned`` needs every test at ``alpha``, so one update lets a candidate that is not better through with
-probability ``alpha`` at the most, and since it has to be better than random, its twins and the champion at once, far
-less often. Updates that follow each other share held-out decisions, so their errors are not independent; each keeps its
-own level.
+probability ``alpha`` at the most, and since it has to be better than random, its shuffled controls and the champion at
+once, far less often. Updates that follow each other share held-out decisions, so their errors are not independent; each
+keeps its own level.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from learnloop.decisions.learning.episode_learning import EpisodeCandidates
 from learnloop.decisions.service.champions import champion_of
 from learnloop.decisions.service.settings import DecisionSettings, VersionedSettings
 from learnloop.evaluation import Verification, VerificationOptions, verify_learning
-from learnloop.evaluation.trainings import RANDOM, TRAINED
+from learnloop.evaluation.controls import RANDOM, TRAINED
 from learnloop.registry import Alias, Registry
 from learnloop.registry.references import CHAMPION
 from learnloop.store import Store
@@ -43,9 +43,9 @@ from learnloop.store.queries.news import num_imitated_since, num_rewarded_since
 ACTOR = "learner"
 """Who moves the alias."""
 NUM_REPLICAS = 9
-MIN_TWINS = 39
-MAX_TWINS = 399
-"""Each twin is a training: a smaller ``alpha`` than these can show is refused."""
+MIN_CONTROLS = 39
+MAX_CONTROLS = 399
+"""Each shuffled control is a training: a smaller ``alpha`` than these can show is refused."""
 DECISION_SEQUENCE = "log/decision_sequence"
 """The metric that says up to which decision of the log an update looked; apprentices learn from decisions."""
 
@@ -207,7 +207,7 @@ def learns_in_updates(settings: DecisionSettings) -> bool:
 
 
 class _Observed:
-    """A trainer that keeps what its first training said of itself: the later ones are twins."""
+    """A trainer that keeps what its first training said of itself: the later ones are controls."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
@@ -241,14 +241,14 @@ def _norms(policy: Policy) -> dict[str, float]:
 
 
 def _options(alpha: float, seed: int, baselines: Mapping[str, Policy]) -> VerificationOptions:
-    num_twins = max(MIN_TWINS, math.ceil(2 / alpha - 1e-9) - 1)
-    if num_twins > MAX_TWINS:
+    num_controls = max(MIN_CONTROLS, math.ceil(2 / alpha - 1e-9) - 1)
+    if num_controls > MAX_CONTROLS:
         raise UsageError(
-            f"learning.alpha is {alpha:g}: it would take {num_twins:,} shuffled twins, each a training, to show that; "
-            f"give at least {2 / (MAX_TWINS + 1):g}"
+            f"learning.alpha is {alpha:g}: it would take {num_controls:,} shuffled controls, each a training, to show "
+            f"that; give at least {2 / (MAX_CONTROLS + 1):g}"
         )
     return VerificationOptions(
-        seed=seed, alpha=alpha, num_twins=num_twins, num_replicas=NUM_REPLICAS, baselines=baselines
+        seed=seed, alpha=alpha, num_controls=num_controls, num_replicas=NUM_REPLICAS, baselines=baselines
     )
 
 

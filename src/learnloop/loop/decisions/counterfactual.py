@@ -17,12 +17,12 @@ from learnloop.core.protocols import Policy, Sample
 from learnloop.core.records import Record
 from learnloop.decisions.log import TRAINED_MODES, LogFilter, Logged, newest_decisions
 from learnloop.evaluation import FixedPolicy, Interval, UniformPolicy, paired_interval
+from learnloop.evaluation.logged import checked_propensities
 from learnloop.evaluation.off_policy import (
     MAX_MISSING,
     Estimate,
     EstimateOptions,
     Estimator,
-    checked_propensities,
     estimate_rows,
 )
 from learnloop.evaluation.policies import Choice, distributions

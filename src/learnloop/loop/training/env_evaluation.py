@@ -14,8 +14,8 @@ from learnloop.core.errors import UsageError
 from learnloop.core.records import PolicyVersion
 from learnloop.core.seeding import derive_seed
 from learnloop.evaluation import Comparison
-from learnloop.evaluation.permutation import paired_interval, sign_flip_p_value
-from learnloop.evaluation.returns import evaluate_returns
+from learnloop.evaluation.intervals import paired_interval
+from learnloop.evaluation.permutation import sign_flip_p_value
 from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.loop.workspace.settings import find_settings
 
@@ -69,6 +69,9 @@ def evaluate_in_environment(
             f"({version.lineage['env']}), which is not registered; evaluate its run with open_run(..., env=...)"
         )
     policy = NetworkPolicy.from_artifact(workspace.registry.load(version))
+    # Loop imports this file, and needs no gymnasium where nothing is played.
+    from learnloop.evaluation.returns import evaluate_returns
+
     name, other = _baseline(workspace, policy, baseline, seed)
 
     def returns(each: NetworkPolicy) -> F64:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop.core.protocols import Sample
-from learnloop.evaluation.twins import RewardShuffle, rank_p_values, resample_units
+from learnloop.evaluation.controls import RewardShuffle, rank_p_values, resample_units
 
 
 def make(sizes: list[int]) -> list[Sample]:
