@@ -186,7 +186,6 @@ def _measure(module: str, *arguments: str) -> Any:
 def _skeleton_row(folder: Path, repetitions: int) -> Row:
     from learnloop.core.records import Episode
     from learnloop.loop import Workspace, find_settings
-    from learnloop.loop.traces.reading import trace_skeleton
 
     home = folder / "skeleton"
     _record_long_trace(home)
@@ -195,7 +194,7 @@ def _skeleton_row(folder: Path, repetitions: int) -> Row:
         (episode,) = workspace.store.iterate(Episode)
         for _ in range(max(3, repetitions)):
             begun = time.perf_counter()
-            if len(trace_skeleton(workspace, episode.episode_id)) != NUM_SKELETON:
+            if len(workspace.spans.outline(episode.episode_id)) != NUM_SKELETON:
                 raise RuntimeError("the skeleton is not whole")
             values.append((time.perf_counter() - begun) * 1000)
     name = f"skeleton of a trace of {NUM_SKELETON:,} spans (wall time)"

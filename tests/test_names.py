@@ -17,7 +17,19 @@ _ROW = re.compile(r"^\| `ws\.(\w+)\.(\w+)` \| (.+?) \| (.+?) \|$", re.MULTILINE)
 ROWS = _ROW.findall((ROOT / "docs" / "names.md").read_text(encoding="utf-8"))
 ROUTES = json.loads((ROOT / "docs" / "openapi.json").read_text(encoding="utf-8"))["paths"]
 NONE = "—"
+GROUPS = {"episodes": "traces", "spans": "traces"}
+"""Groups of commands that have another name than their noun."""
 ELSEWHERE = {
+    ("episodes", "steps"): "learnloop traces show",
+    ("episodes", "follow"): "learnloop traces tail",
+    ("episodes", "remove"): "learnloop traces rm",
+    ("episodes", "remove_old"): "learnloop traces rm",
+    ("spans", "outline"): "learnloop traces show",
+    ("spans", "usage"): "learnloop traces show",
+    ("rewards", "totals"): "learnloop rewards history",
+    ("runs", "open"): "learnloop runs show",
+    ("runs", "train"): "learnloop train",
+    ("runs", "resume"): "learnloop train",
     ("decisions", "change_settings"): "learnloop decisions settings",
     ("decisions", "settings_history"): "learnloop decisions settings",
     ("labels", "give"): "learnloop traces label",
@@ -46,21 +58,31 @@ def test_every_method_of_every_noun_has_its_row() -> None:
 def test_commands_of_a_noun_have_the_names_of_its_methods() -> None:
     told = {command.strip("`") for _, _, command, _ in ROWS if command != NONE}
     for noun, method, command, _ in ROWS:
-        name = ELSEWHERE.get((noun, method), f"learnloop {noun} {method.strip('_').replace('_', '-')}")
+        group = GROUPS.get(noun, noun)
+        name = ELSEWHERE.get((noun, method), f"learnloop {group} {method.strip('_').replace('_', '-')}")
         assert command in (NONE, f"`{name}`")
     context = click.Context(cli)
     for noun in nouns():
-        group = cli.get_command(context, noun)
-        if group is not None:
-            assert isinstance(group, click.Group)
-            assert {f"learnloop {noun} {name}" for name in group.commands} <= told, noun
-    groups = {command.split()[1] for command in told}
-    assert told <= {f"learnloop {group} {name}" for group in groups for name in _commands(context, group)}
+        found = cli.get_command(context, GROUPS.get(noun, noun))
+        if found is not None:
+            assert isinstance(found, click.Group)
+            assert _commands(context, GROUPS.get(noun, noun)) <= told, noun
+    names = {command.split()[1] for command in told}
+    assert told <= {command for name in names for command in _commands(context, name)}
 
 
-def _commands(context: click.Context, noun: str) -> list[str]:
-    group = cli.get_command(context, noun)
-    return list(group.commands) if isinstance(group, click.Group) else []
+def _commands(context: click.Context, name: str) -> set[str]:
+    """Returns the command of this name, or those of a group, as they are called."""
+    found = cli.get_command(context, name)
+    if isinstance(found, click.Group):
+        return {f"learnloop {name} {each}" for each in found.commands}
+    return set() if found is None else {f"learnloop {name}"}
+
+
+def test_groups_of_commands_are_plural() -> None:
+    context = click.Context(cli)
+    groups = {name for name in cli.list_commands(context) if isinstance(cli.get_command(context, name), click.Group)}
+    assert {name for name in groups if not name.endswith("s")} == {"rl", "db"}  # the seeds' word; a mass word
 
 
 def test_routes_of_the_table_exist() -> None:

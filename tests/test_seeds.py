@@ -18,7 +18,6 @@ from learnloop.cli.main import cli, run
 from learnloop.compat.seed3 import TraceCollector, hook_into_agent
 from learnloop.compat.seed4 import RewardSignalIntegrator
 from learnloop.loop import Workspace
-from learnloop.loop.traces.reading import list_episodes
 from learnloop.loop.workspace.settings import find_settings
 from tests.project import ROOT
 
@@ -130,7 +129,7 @@ def test_the_lines_of_seed_3_run(tmp_path: Path) -> None:
     hook_into_agent(agent, collector)
     assert asyncio.run(agent.a_run("hello")) == "HELLO"
     collector.flush()
-    assert [row.episode.agent_id for row in list_episodes(collector.workspace).rows] == ["agent"]
+    assert [row.episode.agent_id for row in collector.workspace.episodes.list()] == ["agent"]
     collector.close()
 
 

@@ -10,7 +10,6 @@ import pytest
 from learnloop.core.clock import now
 from learnloop.core.records import Episode, EpisodeStatus, Span, SpanStatus
 from learnloop.loop import Workspace
-from learnloop.loop.traces.reading import EpisodeFilter, list_episodes
 from learnloop.loop.workspace.settings import find_settings
 from learnloop.store.full_text import is_waiting
 from tests.serve.conftest import Start
@@ -57,5 +56,5 @@ def test_old_episodes_go_and_new_ones_are_indexed(
         assert eventually(lambda: [each.episode_id for each in workspace.store.iterate(Episode)] == ["recent"]), left
         workspace.store.write(run("fresh", 0))
         assert eventually(lambda: not workspace.store.read(is_waiting))
-        found = list_episodes(workspace, narrowed=EpisodeFilter(search="words")).rows
+        found = workspace.episodes.list(search="words")
         assert [row.episode.episode_id for row in found] == ["fresh", "recent"]

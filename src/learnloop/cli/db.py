@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from learnloop.cli.output import json_option, print_json, say
+from learnloop.cli.output import command_settings, json_option, printed_json, say
 
 
 @click.group()
@@ -16,8 +16,7 @@ def db() -> None:
 
 @db.command()
 @json_option
-@click.pass_context
-def upgrade(ctx: click.Context, as_json: bool) -> None:
+def upgrade() -> None:
     """Bring the database's schema up to this version of learnloop.
 
     \b
@@ -26,19 +25,15 @@ def upgrade(ctx: click.Context, as_json: bool) -> None:
       learnloop --database postgresql://me@localhost/agents db upgrade
     """
     from learnloop.loop.workspace.maintenance import upgrade as upgrade_database
-    from learnloop.loop.workspace.settings import find_settings
 
-    before, after = upgrade_database(find_settings(**ctx.obj))
-    if as_json:
-        print_json("learnloop.upgrade/v1", before=before, after=after)
-    else:
+    before, after = upgrade_database(command_settings())
+    if not printed_json("learnloop.upgrade/v1", before=before, after=after):
         say(f"schema {after} (was {before or 'empty'})")
 
 
 @db.command()
 @json_option
-@click.pass_context
-def current(ctx: click.Context, as_json: bool) -> None:
+def current() -> None:
     """Show the revision of the database's schema and the newest one.
 
     \b
@@ -46,20 +41,16 @@ def current(ctx: click.Context, as_json: bool) -> None:
       learnloop db current --json
     """
     from learnloop.loop.workspace.maintenance import revisions
-    from learnloop.loop.workspace.settings import find_settings
 
-    found, newest = revisions(find_settings(**ctx.obj))
-    if as_json:
-        print_json("learnloop.revision/v1", current=found, newest=newest)
-    else:
+    found, newest = revisions(command_settings())
+    if not printed_json("learnloop.revision/v1", current=found, newest=newest):
         say(f"schema {found or 'empty'}, newest {newest}")
 
 
 @db.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @json_option
-@click.pass_context
-def backup(ctx: click.Context, file: Path, as_json: bool) -> None:
+def backup(file: Path) -> None:
     """Write database, blobs and policies to FILE, also while agents are running.
 
     \b
@@ -67,12 +58,9 @@ def backup(ctx: click.Context, file: Path, as_json: bool) -> None:
       learnloop db backup learnloop-2026-01-31.tar
     """
     from learnloop.loop.workspace.maintenance import backup as back_up
-    from learnloop.loop.workspace.settings import find_settings
 
-    back_up(find_settings(**ctx.obj), file)
-    if as_json:
-        print_json("learnloop.backup/v1", file=str(file), num_bytes=file.stat().st_size)
-    else:
+    back_up(command_settings(), file)
+    if not printed_json("learnloop.backup/v1", file=str(file), num_bytes=file.stat().st_size):
         say(f"{file}: {file.stat().st_size:,} bytes")
 
 
@@ -80,8 +68,7 @@ def backup(ctx: click.Context, file: Path, as_json: bool) -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--force", is_flag=True, help="Replace what the store holds.")
 @json_option
-@click.pass_context
-def restore(ctx: click.Context, file: Path, force: bool, as_json: bool) -> None:
+def restore(file: Path, force: bool) -> None:
     """Bring back the backup FILE, into SQLite or PostgreSQL whichever it came from.
 
     \b
@@ -90,11 +77,8 @@ def restore(ctx: click.Context, file: Path, force: bool, as_json: bool) -> None:
       learnloop --database postgresql://me@localhost/agents db restore laptop.tar
     """
     from learnloop.loop.workspace.maintenance import restore as bring_back
-    from learnloop.loop.workspace.settings import find_settings
 
-    settings = find_settings(**ctx.obj)
+    settings = command_settings()
     bring_back(settings, file, force=force)
-    if as_json:
-        print_json("learnloop.restore/v1", database=settings.shown_database)
-    else:
+    if not printed_json("learnloop.restore/v1", database=settings.shown_database):
         say(f"restored into {settings.shown_database}")

@@ -7,14 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from learnloop.cli.output import json_option, open_workspace, print_json, print_table, progress, say
+from learnloop.cli.output import (
+    json_option,
+    open_workspace,
+    page_options,
+    print_listing,
+    print_table,
+    printed_json,
+    printed_record,
+    progress,
+    say,
+    wants_json,
+)
 
 if TYPE_CHECKING:
     from learnloop.loop.decisions.counterfactual import Counterfactual
     from learnloop.loop.decisions.importing import DecisionImport
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
-_NOTHING_YET = "no decisions; make some with: learnloop serve, or: learnloop decisions import FILE"
 
 
 @click.group()
@@ -33,16 +43,13 @@ def decisions() -> None:
 @click.option("--first-is-baseline", is_flag=True, help="The first action is your own logic's, as in Personalizer.")
 @click.option("--strict", is_flag=True, help="Import nothing of a file that has a bad line.")
 @json_option
-@click.pass_context
 def import_(
-    ctx: click.Context,
     files: tuple[Path, ...],
     agent: str,
     policy: str,
     format_name: str,
     first_is_baseline: bool,
     strict: bool,
-    as_json: bool,
 ) -> None:
     """Import logs of Azure Personalizer or Vowpal Wabbit with their propensities; a second import adds nothing.
 
@@ -57,7 +64,7 @@ def import_(
     for file in files:
         if not file.is_file():
             raise NotFoundError(f"no file {str(file)!r}; nothing was imported")
-    workspace = open_workspace(ctx, create=True)
+    workspace = open_workspace(create=True)
     found = []
     with progress(f"Importing {files[0].name}", sum(file.stat().st_size for file in files)) as advance:
         for file in files:
@@ -71,10 +78,9 @@ def import_(
                 progress=advance,
             )
             found.append(one)
-            if not as_json:
+            if not wants_json():
                 _say_import(one)
-    if as_json:
-        print_json("learnloop.decision-import/v1", files=found)
+    printed_json("learnloop.decision-import/v1", files=found)
 
 
 def _say_import(found: DecisionImport) -> None:
@@ -102,18 +108,14 @@ def _say_import(found: DecisionImport) -> None:
 @click.option("--agent", help="Only this agent's.")
 @click.option("--policy", help="Only of this policy.")
 @click.option("--episode", help="Only of this episode.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="The most to list.")
-@click.option("--after", metavar="CURSOR", help="Where the page before ended.")
+@page_options()
 @json_option
-@click.pass_context
 def list_(
-    ctx: click.Context,
     agent: str | None,
     policy: str | None,
     episode: str | None,
     limit: int,
     after: str | None,
-    as_json: bool,
 ) -> None:
     """List decisions, what was stored last first.
 
@@ -121,42 +123,31 @@ def list_(
     Examples:
       learnloop decisions list --agent shop --policy banner --limit 10
     """
-    found = open_workspace(ctx).decisions
-    page = found.list(agent=agent, policy=policy, episode=episode, limit=limit, after=after)
-    if as_json:
-        print_json("learnloop.decisions/v1", data=page, next_cursor=page.next_cursor)
-        return
-    rows = [
-        (each.decision_id, f"{each.agent_id}.{each.policy}", each.action, each.propensity, each.mode, each.created_at)
-        for each in page
-    ]
-    print_table(("decision", "policy", "action", "propensity", "mode", "made"), rows, empty=_NOTHING_YET)
-    if page.next_cursor is not None:
-        say(f"more with --after {page.next_cursor}", error=True)
+    page = open_workspace().decisions.list(agent=agent, policy=policy, episode=episode, limit=limit, after=after)
+    print_listing(
+        "learnloop.decisions/v1",
+        page,
+        ("decision", "policy", "action", "propensity", "mode", "made"),
+        lambda each: (
+            each.decision_id, f"{each.agent_id}.{each.policy}", each.action, each.propensity, each.mode, each.created_at
+        ),
+        empty="no decisions; make some with: learnloop serve, or: learnloop decisions import FILE",
+    )  # fmt: skip
 
 
 @decisions.command()
 @click.argument("decision_id")
 @json_option
-@click.pass_context
-def show(ctx: click.Context, decision_id: str, as_json: bool) -> None:
+def show(decision_id: str) -> None:
     """Show a decision with its rewards.
 
     \b
     Examples:
       learnloop decisions show 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012
     """
-    found = open_workspace(ctx).decisions.show(decision_id)
+    found = open_workspace().decisions.show(decision_id)
     decision = found.decision
-    if as_json:
-        print_json(
-            "learnloop.decision/v1",
-            decision=decision,
-            rewards=found.rewards,
-            reward=found.reward,
-            reward_state=found.reward_state,
-            activated_at=found.activated_at,
-        )
+    if printed_record("learnloop.decision/v1", found):
         return
     say(f"{decision.decision_id}: {decision.action} of {decision.agent_id}.{decision.policy}")
     if decision.is_deferred:
@@ -180,10 +171,7 @@ def show(ctx: click.Context, decision_id: str, as_json: bool) -> None:
 @click.option("--author", envvar="LEARNLOOP_AUTHOR", help="Who says so [LEARNLOOP_AUTHOR].")
 @click.option("--reason", help="Why.")
 @json_option
-@click.pass_context
-def reward(
-    ctx: click.Context, decision_id: str, parts: tuple[str, ...], author: str | None, reason: str | None, as_json: bool
-) -> None:
+def reward(decision_id: str, parts: tuple[str, ...], author: str | None, reason: str | None) -> None:
     """Say what a decision was worth: a number, or parts by name, which add up.
 
     The same part again replaces it.
@@ -193,11 +181,9 @@ def reward(
       learnloop decisions reward 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012 1
       learnloop decisions reward 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012 click=1 minutes=-0.3
     """
-    rewards = open_workspace(ctx).decisions.reward(decision_id, _parts(parts), author=author, reason=reason)
-    if as_json:
-        print_json("learnloop.decision-rewards/v1", decision_id=decision_id, rewards=rewards)
-        return
-    say(f"{decision_id}: " + ", ".join(f"{each.name} {each.value:g}" for each in rewards if each.value is not None))
+    rewards = open_workspace().decisions.reward(decision_id, _parts(parts), author=author, reason=reason)
+    if not printed_json("learnloop.decision-rewards/v1", decision_id=decision_id, rewards=rewards):
+        say(f"{decision_id}: " + ", ".join(f"{each.name} {each.value:g}" for each in rewards if each.value is not None))
 
 
 def _parts(given: tuple[str, ...]) -> dict[str, float | None]:
@@ -217,19 +203,16 @@ def _parts(given: tuple[str, ...]) -> dict[str, float | None]:
 @decisions.command()
 @click.argument("decision_id")
 @json_option
-@click.pass_context
-def activate(ctx: click.Context, decision_id: str, as_json: bool) -> None:
+def activate(decision_id: str) -> None:
     """Say that a deferred decision was used: it counts from now on.
 
     \b
     Examples:
       learnloop decisions activate 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012
     """
-    found = open_workspace(ctx).decisions.activate(decision_id)
-    if as_json:
-        print_json("learnloop.decision-activation/v1", activation=found)
-        return
-    say(f"{decision_id}: counts since {found.created_at}")
+    found = open_workspace().decisions.activate(decision_id)
+    if not printed_json("learnloop.decision-activation/v1", activation=found):
+        say(f"{decision_id}: counts since {found.created_at}")
 
 
 @decisions.command()
@@ -241,10 +224,7 @@ def activate(ctx: click.Context, decision_id: str, as_json: bool) -> None:
 @click.option("--estimator", type=click.Choice(["dr", "ips", "snips"]), default="dr", show_default=True)
 @click.option("--max-missing", type=click.FloatRange(0, 1), help="A larger share without a reward is refused [0.01].")
 @json_option
-@click.pass_context
-def evaluate(
-    ctx: click.Context, /, agent: str, policy: str, targets: tuple[str, ...], as_json: bool, **options: Any
-) -> None:
+def evaluate(agent: str, policy: str, targets: tuple[str, ...], **options: Any) -> None:
     """Tell what other policies would have earned on the logged decisions.
 
     \b
@@ -258,32 +238,21 @@ def evaluate(
     for name in ("since", "until"):
         options[name] = None if options[name] is None else parse_moment(options[name])
     chosen = CounterfactualOptions(**{name: value for name, value in options.items() if value is not None})
-    found = open_workspace(ctx).decisions.evaluate(agent, policy, targets or None, chosen)
-    if as_json:
-        print_json("learnloop.counterfactual/v1", report=found)
-        return
-    _print_evaluation(found)
+    found = open_workspace().decisions.evaluate(agent, policy, targets or None, chosen)
+    if not printed_json("learnloop.counterfactual/v1", report=found):
+        _print_evaluation(found)
 
 
 def _print_evaluation(found: Counterfactual) -> None:
-    logged = found.logged_interval
-    rows: list[tuple[object, ...]] = [
-        ("as logged", found.logged_mean, logged and logged.low, logged and logged.high, None)
-    ]
-    notes = []
-    for each in found.targets:
-        estimate = each.estimate
-        interval = None if estimate is None else estimate.interval
-        size = None if estimate is None else estimate.overlap.effective_sample_size
-        value = None if estimate is None else estimate.value
-        rows.append((each.label, value, interval and interval.low, interval and interval.high, size))
-        notes += [f"{each.label}: {each.reason}"] if each.reason else []
-        notes += [f"{each.label}: {warning}" for warning in (estimate.warnings if estimate else [])]
-    print_table(("policy", "reward", "from", "to", "effective"), rows, empty="")
+    rows = found.rows()
+    names = ("policy", "value", "from", "to", "effective_sample_size")
+    table = [tuple(row[name] for name in names) for row in rows]
+    print_table(("policy", "reward", "from", "to", "effective"), table, empty="")
     pending = f"; {found.num_pending:,} may still get one" if found.num_pending else ""
     say(f"{found.num_rewarded:,} of {found.num_decisions:,} decisions have a reward{pending}")
-    for note in notes:
-        say(note, error=True)
+    for row in rows:
+        for note in row["notes"]:
+            say(f"{row['policy']}: {note}", error=True)
 
 
 @decisions.command("match-rate")
@@ -291,18 +260,17 @@ def _print_evaluation(found: Counterfactual) -> None:
 @click.argument("policy")
 @click.option("--newest", type=click.IntRange(min=1), help="Of so many decisions, the newest [all].")
 @json_option
-@click.pass_context
-def match_rate_(ctx: click.Context, agent: str, policy: str, newest: int | None, as_json: bool) -> None:
+def match_rate_(agent: str, policy: str, newest: int | None) -> None:
     """Tell how often the policy would have chosen what your own logic chose.
 
     \b
     Examples:
       learnloop decisions match-rate shop banner --newest 1000
     """
-    found = open_workspace(ctx).decisions.match_rate(agent, policy, newest=newest)
-    if as_json:
-        print_json("learnloop.match-rate/v1", report=found)
-    elif found.share is None or found.interval is None:
+    found = open_workspace().decisions.match_rate(agent, policy, newest=newest)
+    if printed_json("learnloop.match-rate/v1", report=found):
+        return
+    if found.share is None or found.interval is None:
         say("no decision of which both choices are known", error=True)
     else:
         between = f"{found.interval.low:.1%} to {found.interval.high:.1%}"
@@ -312,28 +280,24 @@ def match_rate_(ctx: click.Context, agent: str, policy: str, newest: int | None,
 @decisions.command()
 @click.argument("agent")
 @click.argument("policy")
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="The most to list.")
-@click.option("--after", metavar="CURSOR", help="Where the page before ended.")
+@page_options(20)
 @json_option
-@click.pass_context
-def updates(ctx: click.Context, agent: str, policy: str, limit: int, after: str | None, as_json: bool) -> None:
+def updates(agent: str, policy: str, limit: int, after: str | None) -> None:
     """List what the learner tried, the newest first, with its verdicts.
 
     \b
     Examples:
       learnloop decisions updates shop banner --json
     """
-    page = open_workspace(ctx).decisions.updates(agent, policy, limit=limit, after=after)
-    if as_json:
-        print_json("learnloop.learning-updates/v1", data=page, next_cursor=page.next_cursor)
-        return
-    rows = [
-        (each.ended_at, each.verdict, each.num_samples, each.num_held_out, each.error or "; ".join(each.reasons))
-        for each in page
-    ]
-    print_table(("ended", "verdict", "samples", "held out", "message"), rows, empty="no updates yet")
-    if page.next_cursor is not None:
-        say(f"more with --after {page.next_cursor}", error=True)
+    print_listing(
+        "learnloop.learning-updates/v1",
+        open_workspace().decisions.updates(agent, policy, limit=limit, after=after),
+        ("ended", "verdict", "samples", "held out", "message"),
+        lambda each: (
+            each.ended_at, each.verdict, each.num_samples, each.num_held_out, each.error or "; ".join(each.reasons)
+        ),
+        empty="no updates yet",
+    )  # fmt: skip
 
 
 @decisions.command()
@@ -345,16 +309,12 @@ def updates(ctx: click.Context, agent: str, policy: str, limit: int, after: str 
 @click.option("--history", "is_history", is_flag=True, help="List all versions.")
 @click.option("--author", envvar="LEARNLOOP_AUTHOR", help="Who says so [LEARNLOOP_AUTHOR].")
 @json_option
-@click.pass_context
 def settings(
-    ctx: click.Context,
-    /,
     agent: str,
     policy: str,
     changes: tuple[str, ...],
     given: Path | None,
     is_history: bool,
-    as_json: bool,
     **how: Any,
 ) -> None:
     """Show or change how a policy chooses and learns; each change is a new version.
@@ -366,6 +326,8 @@ def settings(
       learnloop decisions settings shop banner --file settings.json --version 3
       learnloop decisions settings shop banner --history
     """
+    import msgspec
+
     from learnloop.cli.setting_values import changed
     from learnloop.decisions.service.settings import read_settings
 
@@ -376,9 +338,15 @@ def settings(
         raise click.UsageError(
             "--version says which version is changed; give it with --set or --file, or use --history"
         )
-    found = open_workspace(ctx, create=is_change).decisions
+    found = open_workspace(create=is_change).decisions
     if is_history:
-        _print_history(found.settings_history(agent, policy), as_json)
+        print_listing(
+            "learnloop.policy-settings-history/v1",
+            found.settings_history(agent, policy),
+            ("version", "set", "by", "description"),
+            lambda each: (each.version, each.created_at, each.author, msgspec.json.encode(each.settings).decode()),
+            empty="nothing was set: the defaults hold",
+        )
         return
     held = found.settings(agent, policy)
     if is_change:
@@ -386,23 +354,9 @@ def settings(
         # what was read is what is changed: a version that came meanwhile must not be lost
         expected = how["version"] if how["version"] is not None else (held.version if changes else None)
         held = found.change_settings(agent, policy, wanted, author=how["author"], expected_version=expected)
-    if as_json:
-        print_json(
-            "learnloop.policy-settings/v1", agent_id=agent, policy=policy, version=held.version, settings=held.settings
-        )
+    told = {"agent_id": agent, "policy": policy, "version": held.version, "settings": held.settings}
+    if printed_json("learnloop.policy-settings/v1", **told):
         return
-    import msgspec
-
     say(f"version {held.version}" + (", the defaults: nothing was set" if held.version == 0 else ""), error=True)
     for line in msgspec.json.format(msgspec.json.encode(held.settings), indent=2).decode().splitlines():
         say(line)
-
-
-def _print_history(found: list[Any], as_json: bool) -> None:
-    if as_json:
-        print_json("learnloop.policy-settings-history/v1", data=found)
-        return
-    import msgspec
-
-    rows = [(each.version, each.created_at, each.author, msgspec.json.encode(each.settings).decode()) for each in found]
-    print_table(("version", "set", "by", "description"), rows, empty="nothing was set: the defaults hold")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from learnloop.cli.output import console, json_option, print_json, progress
+from learnloop.cli.output import console, json_option, printed_json, progress
 
 
 @click.command()
@@ -12,7 +12,7 @@ from learnloop.cli.output import console, json_option, print_json, progress
 @click.option("--shuffle-rewards", is_flag=True, help="Give each choice another file's reward: nothing can be learned.")
 @json_option
 @click.pass_context
-def demo(ctx: click.Context, seed: int, shuffle_rewards: bool, as_json: bool) -> None:
+def demo(ctx: click.Context, seed: int, shuffle_rewards: bool) -> None:
     """Watch an agent learn to pack this machine's files; exit 7 if it did not learn.
 
     For each file it chooses one of six real packers, and is rewarded by the share of its bytes that this saved less
@@ -32,9 +32,7 @@ def demo(ctx: click.Context, seed: int, shuffle_rewards: bool, as_json: bool) ->
     with Loop(AGENT, **ctx.obj, seed=seed) as loop, progress("Packing files", NUM_STEPS) as advance:
         folder = loop.workspace.settings.home / "demo"
         result = run_job(loop, folder, seed=seed, shuffle_rewards=shuffle_rewards, advance=advance)
-    if as_json:
-        print_json("learnloop.demo/v1", **result.summary())
-    else:
+    if not printed_json("learnloop.demo/v1", **result.summary()):
         print_report(result, console())
     if not result.learned:
         ctx.exit(7)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from learnloop.cli.output import json_option, open_workspace, print_json, print_table, say
+from learnloop.cli.output import json_option, open_workspace, page_options, print_table, printed_json, say, say_more
 
 _author = click.option("--author", required=True, envvar="LEARNLOOP_AUTHOR", help="Who says so [LEARNLOOP_AUTHOR].")
 
@@ -21,8 +21,7 @@ def labels() -> None:
 @click.option("--agent", help="Only this agent's.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of what is chosen by chance.")
 @json_option
-@click.pass_context
-def ask(ctx: click.Context, number: int, agent: str | None, seed: int, as_json: bool) -> None:
+def ask(number: int, agent: str | None, seed: int) -> None:
     """Ask about NUMBER episodes that teach most.
 
     They are put into the queue, with what a learned reward takes them to be worth, where there is one.
@@ -32,21 +31,16 @@ def ask(ctx: click.Context, number: int, agent: str | None, seed: int, as_json: 
       learnloop labels ask 20
       learnloop labels ask 20 --agent support --json
     """
-    opened = open_workspace(ctx).labels.ask(number, agent=agent, seed=seed)
-    if as_json:
-        print_json("learnloop.label-requests/v1", data=opened)
-        return
-    say(
-        f"{len(opened)} requests; answer them with: learnloop labels list, learnloop labels answer ID good --author YOU"
-    )
+    opened = open_workspace().labels.ask(number, agent=agent, seed=seed)
+    if not printed_json("learnloop.label-requests/v1", data=opened):
+        how = "learnloop labels list, learnloop labels answer ID good --author YOU"
+        say(f"{len(opened)} requests; answer them with: {how}")
 
 
 @labels.command("list")
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="The most to list.")
-@click.option("--after", metavar="CURSOR", help="Where the page before ended.")
+@page_options(20)
 @json_option
-@click.pass_context
-def list_(ctx: click.Context, limit: int, after: str | None, as_json: bool) -> None:
+def list_(limit: int, after: str | None) -> None:
     """List the open requests, the best first.
 
     With each: what was asked and answered in its episode, and the suggestion.
@@ -55,9 +49,8 @@ def list_(ctx: click.Context, limit: int, after: str | None, as_json: bool) -> N
     Examples:
       learnloop labels list --limit 5
     """
-    page = open_workspace(ctx).labels.list(limit=limit, after=after)
-    if as_json:
-        print_json("learnloop.label-requests/v1", data=page, next_cursor=page.next_cursor)
+    page = open_workspace().labels.list(limit=limit, after=after)
+    if printed_json("learnloop.label-requests/v1", data=page, next_cursor=page.next_cursor):
         return
     for each in page:
         say(f"{each.request.label_request_id}  episode {each.request.episode_id}  {each.request.reason}")
@@ -67,8 +60,7 @@ def list_(ctx: click.Context, limit: int, after: str | None, as_json: bool) -> N
             say(f"  suggested: {each.request.suggested_value:.2f}")
     if not page:
         say("no open requests; make some with: learnloop labels ask 20", error=True)
-    if page.next_cursor is not None:
-        say(f"more with --after {page.next_cursor}", error=True)
+    say_more(page.next_cursor)
 
 
 def _short(text: str | None, limit: int = 300) -> str:
@@ -85,10 +77,7 @@ def _short(text: str | None, limit: int = 300) -> str:
 @click.option("--note", help="Why.")
 @_author
 @json_option
-@click.pass_context
-def answer(
-    ctx: click.Context, request_id: str, value: str | None, accept: bool, note: str | None, author: str, as_json: bool
-) -> None:
+def answer(request_id: str, value: str | None, accept: bool, note: str | None, author: str) -> None:
     """Answer a request: good, bad, or 0 to 1.
 
     up and down are other words for good and bad.
@@ -102,41 +91,35 @@ def answer(
     """
     if (value is None) != accept:
         raise click.UsageError("give a VALUE, or --accept to take the suggestion")
-    found = open_workspace(ctx).labels
+    found = open_workspace().labels
     if value is None:
         reward = found.accept(request_id, author=author, note=note)
     else:
         reward = found.answer(request_id, value, author=author, note=note)
-    if as_json:
-        print_json("learnloop.label/v1", reward=reward)
-        return
-    say(f"{reward.episode_id}: {reward.value:g} by {reward.author}")
+    if not printed_json("learnloop.label/v1", reward=reward):
+        say(f"{reward.episode_id}: {reward.value:g} by {reward.author}")
 
 
 @labels.command()
 @click.argument("request_id")
 @_author
 @json_option
-@click.pass_context
-def skip(ctx: click.Context, request_id: str, author: str, as_json: bool) -> None:
+def skip(request_id: str, author: str) -> None:
     """Close a request without an answer.
 
     \b
     Examples:
       learnloop labels skip 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012 --author ada
     """
-    closed = open_workspace(ctx).labels.skip(request_id, author=author)
-    if as_json:
-        print_json("learnloop.label-request/v1", request=closed)
-        return
-    say(f"{closed.episode_id}: skipped by {closed.closed_by}")
+    closed = open_workspace().labels.skip(request_id, author=author)
+    if not printed_json("learnloop.label-request/v1", request=closed):
+        say(f"{closed.episode_id}: skipped by {closed.closed_by}")
 
 
 @labels.command()
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the split by task.")
 @json_option
-@click.pass_context
-def learn(ctx: click.Context, seed: int, as_json: bool) -> None:
+def learn(seed: int) -> None:
     """Learn a reward from all labels.
 
     It is judged on held-out tasks; exits with 7 if it is no better than chance.
@@ -147,14 +130,10 @@ def learn(ctx: click.Context, seed: int, as_json: bool) -> None:
     Examples:
       learnloop labels learn
     """
-    learned, place = open_workspace(ctx).labels.learn(seed=seed)
-    report = learned.report
-    if as_json:
-        reason = report.reason_against
-        print_json(
-            "learnloop.learned-reward/v1", content_hash=place.name, ok=reason is None, reason=reason, report=report
-        )
-    else:
+    learned, place = open_workspace().labels.learn(seed=seed)
+    report, reason = learned.report, learned.report.reason_against
+    told = {"content_hash": place.name, "ok": reason is None, "reason": reason, "report": report}
+    if not printed_json("learnloop.learned-reward/v1", **told):
         say(f"learned {place.name[:12]} from {report.num_labels} labels of {report.num_tasks} tasks")
         print_table(("figure", "value", "from", "to"), _figures(report), empty="")
         curve = [(each.n, each.kl, each.proxy, each.gold) for each in report.curve.points]

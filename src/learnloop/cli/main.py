@@ -40,6 +40,7 @@ COMMANDS: Mapping[str, Entry] = {
     "labels": Entry("learnloop.cli.labels:labels", "Ask people what runs were worth, and learn from the answers."),
     "decisions": Entry("learnloop.cli.decisions:decisions", "Import, reward and evaluate decisions; set policies."),
     "train": Entry("learnloop.cli.train:train", "Train a policy in an environment, and register it if it learned."),
+    "runs": Entry("learnloop.cli.runs:runs", "List trainings, look at one again, and compare two."),
     "probe": Entry("learnloop.cli.probe:probe", "Train an algorithm where what it must learn is known, and judge it."),
     "extensions": Entry("learnloop.cli.setup:extensions", "List what can be used by name, plug-ins included."),
     "policies": Entry(

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from msgspec import Struct
     from rich.console import Console
 
-    from learnloop.loop import Workspace
+    from learnloop.loop import Settings, Workspace
+    from learnloop.loop.nouns.listing import Listing
 
+_JSON = "learnloop.json"
 _WIDE = 4096
 """Columns where nobody looks: a file or a pipe gets whole lines."""
 _FLEXIBLE = frozenset({"task", "what to do", "parts", "description", "message"})
@@ -24,28 +27,80 @@ _UNSEEN = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202
 """What moves the cursor, colours, reorders or cannot be printed: C0, C1, bidirectional controls, lone surrogates."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 def json_option(function: Command) -> Command:
-    """Adds ``--json`` to a command."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON with a schema name.")(function)
+    """Adds ``--json`` to a command, which ``wants_json`` and ``printed_json`` heed."""
+
+    def keep(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+        ctx.meta[_JSON] = value
+
+    words = "Print JSON with a schema name."
+    return click.option("--json", is_flag=True, expose_value=False, callback=keep, help=words)(function)
 
 
-def open_workspace(ctx: click.Context, *, create: bool = False) -> Workspace:
-    """Returns the workspace that the options, the environment or the settings file name, closed with the command."""
-    from learnloop.loop import Workspace, find_settings
+def page_options(default: int = 50) -> Callable[[Command], Command]:
+    """Returns what adds ``--limit`` and ``--after`` to a command that lists."""
+    limit = click.option("--limit", type=click.IntRange(1, 1000), default=default, show_default=True,
+                         help="The most to list.")  # fmt: skip
+    after = click.option("--after", metavar="CURSOR", help="Where the page before ended.")
+    return lambda function: limit(after(function))
 
-    settings = find_settings(**ctx.obj)
-    workspace = Workspace(settings, create=create)
-    ctx.call_on_close(workspace.close)
+
+def command_settings() -> Settings:
+    """Returns the settings that the options, the environment or the settings file name."""
+    from learnloop.loop import find_settings
+
+    return find_settings(**click.get_current_context().obj)
+
+
+def open_workspace(*, create: bool = False) -> Workspace:
+    """Returns the workspace of ``command_settings``, closed with the command."""
+    from learnloop.loop import Workspace
+
+    workspace = Workspace(command_settings(), create=create)
+    click.get_current_context().call_on_close(workspace.close)
     return workspace
 
 
-def print_json(schema: str, **fields: Any) -> None:
-    """Prints one JSON object that begins with its schema."""
-    import msgspec
+def wants_json() -> bool:
+    """Returns whether ``--json`` was given."""
+    return bool(click.get_current_context().meta[_JSON])
 
-    click.echo(msgspec.json.encode({"schema": schema, **fields}))
+
+def printed_json(schema: str, **fields: Any) -> bool:
+    """Prints one JSON object that begins with its schema where ``--json`` was given, and returns whether it was."""
+    if wants_json():
+        import msgspec
+
+        click.echo(msgspec.json.encode({"schema": schema, **fields}))
+    return wants_json()
+
+
+def printed_record(schema: str, record: Struct) -> bool:
+    """Prints the fields of a record as ``printed_json`` does, and returns whether it did."""
+    from msgspec.structs import asdict
+
+    return printed_json(schema, **asdict(record))
+
+
+def print_listing(
+    schema: str, found: Listing[T], columns: Sequence[str], row: Callable[[T], Sequence[object]], *, empty: str
+) -> None:
+    """Prints what a noun lists, as JSON or as a table with a row each, and where the next page begins."""
+    from learnloop.loop.nouns.listing import Page
+
+    place = {"next_cursor": found.next_cursor} if isinstance(found, Page) else {}
+    if not printed_json(schema, data=found, **place):
+        print_table(columns, map(row, found), empty=empty)
+        say_more(place.get("next_cursor"))
+
+
+def say_more(cursor: str | None) -> None:
+    """Says how the next page is asked for, where there is one."""
+    if cursor is not None:
+        say(f"more with --after {cursor}", error=True)
 
 
 def console(*, error: bool = False) -> Console:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from learnloop.cli.output import json_option, open_workspace, print_json, print_table, say
+from learnloop.cli.output import json_option, open_workspace, print_listing, print_table, printed_json, say
 
 
 def not_empty(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -21,8 +21,7 @@ def policies() -> None:
 
 @policies.command("list")
 @json_option
-@click.pass_context
-def list_(ctx: click.Context, as_json: bool) -> None:
+def list_() -> None:
     """List all policies with their versions, the newest last, and whether their learning is proven.
 
     \b
@@ -30,24 +29,22 @@ def list_(ctx: click.Context, as_json: bool) -> None:
       learnloop policies list
       learnloop policies list --json
     """
-    listed = open_workspace(ctx).policies.list()
-    if as_json:
-        print_json("learnloop.policies/v1", data=listed)
-        return
-    table = [
-        (f"{row.version.policy}@{row.version.version}", row.version.metrics.get("reward"), row.version.algorithm,
-         row.version.created_at, ", ".join(row.aliases) or (None if row.proven else "not proven"))
-        for row in listed
-    ]  # fmt: skip
-    empty = "no policies yet; see one made with: learnloop demo, or prove yours with Loop.prove(NAME)"
-    print_table(("policy", "held-out", "kind", "registered (UTC)", "aliases"), table, empty=empty)
+    print_listing(
+        "learnloop.policies/v1",
+        open_workspace().policies.list(),
+        ("policy", "held-out", "kind", "registered (UTC)", "aliases"),
+        lambda each: (
+            f"{each.version.policy}@{each.version.version}", each.version.metrics.get("reward"), each.version.algorithm,
+            each.version.created_at, ", ".join(each.aliases) or (None if each.proven else "not proven"),
+        ),
+        empty="no policies yet; see one made with: learnloop demo, or prove yours with Loop.prove(NAME)",
+    )  # fmt: skip
 
 
 @policies.command("show")
 @click.argument("name")
 @json_option
-@click.pass_context
-def show(ctx: click.Context, name: str, as_json: bool) -> None:
+def show(name: str) -> None:
     """Show the version NAME (NAME, NAME@3 or NAME@alias), its proof and where its aliases point.
 
     \b
@@ -55,10 +52,9 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
       learnloop policies show packer.codec
       learnloop policies show packer.codec@candidate --json
     """
-    found = open_workspace(ctx).policies.show(name)
+    found = open_workspace().policies.show(name)
     version, aliases, certificates = found.version, found.aliases, found.certificates
-    if as_json:
-        print_json("learnloop.policy/v1", version=version, aliases=aliases, certificates=certificates)
+    if printed_json("learnloop.policy/v1", version=version, aliases=aliases, certificates=certificates):
         return
     say(f"{version.policy}@{version.version}  {version.algorithm}  {version.content_hash}")
     say(f"registered {version.created_at:%Y-%m-%d %H:%M:%S} UTC, parent {version.parent_id or 'none'}")
@@ -79,8 +75,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @click.option("--reason", required=True, callback=not_empty, help="Why it is moved; kept with the move.")
 @click.option("--actor", envvar="USER", default="cli", show_default=True, help="Who moves it.")
 @json_option
-@click.pass_context
-def alias_(ctx: click.Context, name: str, alias: str, reason: str, actor: str, as_json: bool) -> None:
+def alias_(name: str, alias: str, reason: str, actor: str) -> None:
     """Point ALIAS (champion, candidate or any name) at the version NAME.
 
     \b
@@ -88,12 +83,10 @@ def alias_(ctx: click.Context, name: str, alias: str, reason: str, actor: str, a
       learnloop policies alias packer.codec@2 champion --reason "better on held-out files"
       learnloop policies alias packer.codec@previous champion --reason "roll back"
     """
-    found = open_workspace(ctx).policies
+    found = open_workspace().policies
     version = found.find(name)
     move = found.alias(name, alias, actor=actor, reason=reason)
-    if as_json:
-        print_json("learnloop.alias/v1", move=move)
-    else:
+    if not printed_json("learnloop.alias/v1", move=move):
         say(f"{version.policy}@{alias} is now version {version.version}")
 
 
@@ -102,22 +95,18 @@ def alias_(ctx: click.Context, name: str, alias: str, reason: str, actor: str, a
 @click.option("--keep", required=True, type=click.IntRange(1), help="How many of the newest versions to keep.")
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @json_option
-@click.pass_context
-def prune(ctx: click.Context, name: str, keep: int, dry_run: bool, as_json: bool) -> None:
+def prune(name: str, keep: int, dry_run: bool) -> None:
     """Remove old versions of NAME, never the best, an aliased or a referenced one.
 
     \b
     Examples:
       learnloop policies prune packer.codec --keep 5 --dry-run
     """
-    removed = open_workspace(ctx).policies.prune(name, keep=keep, dry_run=dry_run)
-    if as_json:
-        print_json("learnloop.prune/v1", dry_run=dry_run, removed=removed)
-        return
-    verb = "would be removed" if dry_run else "removed"
-    say(f"{len(removed)} versions {verb}")
-    for each in removed:
-        say(f"  {each.policy}@{each.version}")
+    removed = open_workspace().policies.prune(name, keep=keep, dry_run=dry_run)
+    if not printed_json("learnloop.prune/v1", dry_run=dry_run, removed=removed):
+        say(f"{len(removed)} versions {'would be removed' if dry_run else 'removed'}")
+        for each in removed:
+            say(f"  {each.policy}@{each.version}")
 
 
 @policies.command("export")
@@ -126,8 +115,7 @@ def prune(ctx: click.Context, name: str, keep: int, dry_run: bool, as_json: bool
 @click.option("--format", "format_", default="onnx", show_default=True, type=click.Choice(["onnx"]), help="Of FILE.")
 @click.option("--masked", is_flag=True, help="Give the model a second input: which choices are allowed.")
 @json_option
-@click.pass_context
-def export(ctx: click.Context, name: str, file: str, format_: str, masked: bool, as_json: bool) -> None:
+def export(name: str, file: str, format_: str, masked: bool) -> None:
     """Write the policy NAME (NAME, NAME@3 or NAME@alias) as FILE, for runtimes without Python.
 
     \b
@@ -135,11 +123,9 @@ def export(ctx: click.Context, name: str, file: str, format_: str, masked: bool,
       learnloop policies export cartpole cartpole.onnx
       learnloop policies export cartpole@champion cartpole.onnx --masked --json
     """
-    version = open_workspace(ctx).policies.export(name, file, masked=masked)
-    if as_json:
-        print_json("learnloop.export/v1", version=version, file=file, format=format_, masked=masked)
-        return
-    say(f"{version.policy}@{version.version} is in {file}")
+    version = open_workspace().policies.export(name, file, masked=masked)
+    if not printed_json("learnloop.export/v1", version=version, file=file, format=format_, masked=masked):
+        say(f"{version.policy}@{version.version} is in {file}")
 
 
 @policies.command()
@@ -147,8 +133,7 @@ def export(ctx: click.Context, name: str, file: str, format_: str, masked: bool,
 @click.option("--baseline", default="random", show_default=True, help="random, best-fixed, optimum, or NAME@version.")
 @click.option("--seed", default=0, show_default=True, help="Of the permutation test.")
 @json_option
-@click.pass_context
-def evaluate(ctx: click.Context, name: str, baseline: str, seed: int, as_json: bool) -> None:
+def evaluate(name: str, baseline: str, seed: int) -> None:
     """Compare the policy NAME with a baseline on tasks that it was not trained on.
 
     \b
@@ -156,15 +141,14 @@ def evaluate(ctx: click.Context, name: str, baseline: str, seed: int, as_json: b
       learnloop policies evaluate packer.codec --baseline random
       learnloop policies evaluate packer.codec@2 --baseline packer.codec@1 --json
     """
-    version, comparison = open_workspace(ctx).policies.evaluate(name, baseline=baseline, seed=seed)
-    if as_json:
-        label = f"{version.policy}@{version.version}"
-        print_json("learnloop.eval/v1", policy=label, comparison=comparison)
+    version, comparison = open_workspace().policies.evaluate(name, baseline=baseline, seed=seed)
+    label = f"{version.policy}@{version.version}"
+    if printed_json("learnloop.eval/v1", policy=label, comparison=comparison):
         return
     found = comparison.interval
     interval = "none (fewer than 20 units)" if found is None else f"{found.low:+.4f} to {found.high:+.4f}"
     rows = [
-        (f"{version.policy}@{version.version}", comparison.mean),
+        (label, comparison.mean),
         (comparison.baseline, comparison.baseline_mean),
         ("difference", f"{comparison.difference:+.4f}"),
         ("95 % interval", interval),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from learnloop.cli.output import json_option, print_json, print_table, progress, say
+from learnloop.cli.output import json_option, print_table, printed_json, progress, say
 from learnloop.cli.train import parse_assignments
 from learnloop.core.errors import NotFoundError, UsageError, one_of
 from learnloop.core.importing import import_named
@@ -43,7 +43,6 @@ def probe(
     assignments: tuple[str, ...],
     steps: int | None,
     seed: int,
-    as_json: bool,
 ) -> None:
     """Train an algorithm on probes, where what it must learn is known, and judge it; exit 7 if it fails one.
 
@@ -68,9 +67,7 @@ def probe(
         with progress(f"{name} {subject.name}", plan.settings(subject, name).steps) as advance:
             outcomes.append(run_probe(subject, name, plan, on_progress=advance))
     failed = [outcome.probe for outcome in outcomes if outcome.verdict == "failed"]
-    if as_json:
-        print_json("learnloop.probe/v1", algorithm=algorithm, data=outcomes, failed=failed)
-    else:
+    if not printed_json("learnloop.probe/v1", algorithm=algorithm, data=outcomes, failed=failed):
         _show(subject, outcomes, failed)
     if failed:
         ctx.exit(7)

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from learnloop.cli.output import json_option, open_workspace, print_json, print_table, progress, say
+from learnloop.cli.output import (
+    json_option,
+    open_workspace,
+    page_options,
+    print_listing,
+    print_table,
+    printed_json,
+    progress,
+    say,
+)
 
 if TYPE_CHECKING:
-    from learnloop.loop import Workspace
+    from learnloop.loop.nouns.listing import Listing
     from learnloop.loop.rewards.attempts import Truths
-    from learnloop.loop.rewards.rewarding import RewardProcess
-    from learnloop.loop.rewards.scoring import Regraded, ScoredEpisode
+    from learnloop.loop.rewards.scoring import ScoredEpisode
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _weight = click.option(
@@ -40,16 +47,12 @@ def rewards() -> None:
 @click.option("--credit", help="How it is shared out: last, uniform or discounted.")
 @click.option("--dry-run", is_flag=True, help="Only show what would come out.")
 @json_option
-@click.pass_context
 def calculate(
-    ctx: click.Context,
-    /,
     episodes: tuple[str, ...],
     tasks: Path | None,
     weights: tuple[str, ...],
     credit: str | None,
     dry_run: bool,
-    as_json: bool,
     **which: Any,
 ) -> None:
     """Score episodes and share the rewards out.
@@ -65,44 +68,30 @@ def calculate(
       learnloop rewards calculate --agent solver --missing --weight correctness=1
       learnloop rewards calculate --all --dry-run --json
     """
-    from learnloop.loop.rewards.scoring import EpisodeChoice, count_episodes, score_episodes
+    from learnloop.loop.rewards.scoring import EpisodeChoice, count_episodes
 
     if bool(episodes) == any(which[name] for name in ("agent", "task", "is_all")) or (episodes and which["missing"]):
         raise click.UsageError("say what to score: EPISODE..., --agent NAME, --task TASK or --all")
-    workspace = open_workspace(ctx)
+    workspace = open_workspace()
     choice = EpisodeChoice(episodes=episodes, agent=which["agent"], task=which["task"], without_reward=which["missing"])
-    process = _process(workspace, weights, credit)
-    shown = _as_json if as_json else _as_row  # all that is kept of each: there may be many
-    rows: list[Any] = []
-    known: list[float] = []
+    noun = workspace.rewards
+    process = noun.make_process(_weights(weights), credit)
     with progress("scoring", count_episodes(workspace, choice)) as advance:
-        for each in score_episodes(workspace, choice, process, _truths(tasks), dry_run=dry_run):
-            rows.append(shown(each))
-            known += [] if each.scored.total is None else [each.scored.total]
-            advance(1)
-    _print_scored(rows, known, dry_run, as_json)
+        found = noun.calculate(choice, process=process, truths=_truths(tasks), dry_run=dry_run, progress=advance)
+    _print_scored(found, dry_run)
 
 
-def _as_row(each: ScoredEpisode) -> tuple[object, ...]:
-    return each.episode_id, each.task_id, each.scored.total, _parts(each.scored)
-
-
-def _as_json(each: ScoredEpisode) -> object:
-    import msgspec
-
-    return msgspec.Raw(msgspec.json.encode(each))
-
-
-def _print_scored(rows: list[Any], known: list[float], dry_run: bool, as_json: bool) -> None:
+def _print_scored(found: Listing[ScoredEpisode], dry_run: bool) -> None:
+    known = [each.scored.total for each in found if each.scored.total is not None]
     mean = math.fsum(known) / len(known) if known else None
-    if as_json:
-        counts = {"num_scored": len(known), "num_unknown": len(rows) - len(known), "mean": mean}
-        print_json("learnloop.rewards/v1", dry_run=dry_run, **counts, data=rows)
+    counts = {"num_scored": len(known), "num_unknown": len(found) - len(known), "mean": mean}
+    if printed_json("learnloop.rewards/v1", dry_run=dry_run, **counts, data=found):
         return
+    rows = ((each.episode_id, each.task_id, each.scored.total, _parts(each.scored)) for each in found)
     print_table(("episode", "task", "reward", "parts"), rows, empty="no such episodes")
     shown = "-" if mean is None else f"{mean:.4f}"
     verb = "would be scored" if dry_run else "scored"
-    say(f"{len(known):,} {verb}, {len(rows) - len(known):,} unknown, mean {shown}", error=True)
+    say(f"{len(known):,} {verb}, {len(found) - len(known):,} unknown, mean {shown}", error=True)
 
 
 def _parts(scored: Any) -> str:
@@ -117,12 +106,10 @@ def _parts(scored: Any) -> str:
 @click.option("--task", help="Only tries at this task.")
 @click.option("--span", help="Only the step with this span.")
 @click.option("--step", type=click.IntRange(min=0), help="Only steps with this number, from 0.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="The most to list.")
-@click.option("--after", metavar="CURSOR", help="Where the page before ended; the last agent, with --totals.")
+@page_options()
 @click.option("--totals", is_flag=True, help="One line for each agent: what counts of its runs.")
 @json_option
-@click.pass_context
-def history(ctx: click.Context, /, limit: int, after: str | None, totals: bool, as_json: bool, **which: Any) -> None:
+def history(limit: int, after: str | None, totals: bool, **which: Any) -> None:
     """List who was credited with how much.
 
     The newest first: what the run was worth (raw), what was shared out (shaped), and this share of it (credited).
@@ -133,45 +120,35 @@ def history(ctx: click.Context, /, limit: int, after: str | None, totals: bool, 
       learnloop rewards history --episode 019b2f3c --json
       learnloop rewards history --totals
     """
-    from learnloop.loop.traces.reading import resolve_episode
-    from learnloop.rewards.sharing.ledger import RewardLedger
-
-    workspace = open_workspace(ctx)
-    ledger = RewardLedger(workspace.store)
-    run = None if which["episode"] is None else resolve_episode(workspace, which["episode"])
-    narrowed = {"agent": which["agent"], "task": which["task"], "episode": run}
-    steps = {"span": which["span"], "step": which["step"]}
-    if totals:
-        if any(value is not None for value in steps.values()):
-            raise click.UsageError("--totals are of agents; leave --span and --step out")
-        listed = ledger.totals(**narrowed, limit=limit, after=after)
-        if as_json:
-            print_json("learnloop.reward-totals/v1", data=listed)
-            return
-        lines = [(each.agent_id, each.credit, each.num_completions, each.num_shares) for each in listed]
-        print_table(("agent", "credit", "runs", "shares"), lines, empty="nothing was shared out yet")
-        if len(listed) == limit:
-            say(f"there may be more with --after {listed[-1].agent_id}", error=True)
+    workspace = open_workspace()
+    run = None if which["episode"] is None else workspace.episodes.find(which["episode"])
+    narrowed = {"agent": which["agent"], "task": which["task"], "episode": run, "limit": limit, "after": after}
+    if not totals:
+        print_listing(
+            "learnloop.reward-history/v1",
+            workspace.rewards.history(**narrowed, span=which["span"], step=which["step"]),
+            ("time (UTC)", "episode", "task", "agent", "step", "raw", "shaped", "credited", "method"),
+            lambda each: (
+                each.created_at, each.episode_id, each.task_id, each.agent_id, each.step, each.raw_reward,
+                each.shaped_reward, each.credit_assigned, each.method,
+            ),
+            empty="nothing was shared out yet; run: learnloop rewards calculate --all",
+        )  # fmt: skip
         return
-    page = ledger.shares(**narrowed, **steps, limit=limit, after=after)
-    if as_json:
-        print_json("learnloop.reward-history/v1", data=page.rows, next_cursor=page.next_cursor)
-        return
-    rows = [
-        (each.created_at, each.episode_id, each.task_id, each.agent_id, each.step, each.raw_reward, each.shaped_reward,
-         each.credit_assigned, each.method)
-        for each in page.rows
-    ]  # fmt: skip
-    columns = ("time (UTC)", "episode", "task", "agent", "step", "raw", "shaped", "credited", "method")
-    print_table(columns, rows, empty="nothing was shared out yet; run: learnloop rewards calculate --all")
-    if page.next_cursor is not None:
-        say(f"more with --after {page.next_cursor}", error=True)
+    if which["span"] is not None or which["step"] is not None:
+        raise click.UsageError("--totals are of agents; leave --span and --step out")
+    print_listing(
+        "learnloop.reward-totals/v1",
+        workspace.rewards.totals(**narrowed),
+        ("agent", "credit", "runs", "shares"),
+        lambda each: (each.agent_id, each.credit, each.num_completions, each.num_shares),
+        empty="nothing was shared out yet",
+    )
 
 
 @rewards.command()
 @json_option
-@click.pass_context
-def components(ctx: click.Context, as_json: bool) -> None:
+def components() -> None:
     """List the reward functions and their weights.
 
     Those with a weight are in force here.
@@ -180,31 +157,23 @@ def components(ctx: click.Context, as_json: bool) -> None:
     Examples:
       learnloop rewards components
     """
-    from learnloop.loop.rewards.scoring import list_components
-
-    found = list_components(open_workspace(ctx, create=True))
-    if as_json:
-        print_json("learnloop.reward-components/v1", data=found)
-        return
-    rows = [
-        (
-            each.name,
-            each.weight,
-            " ".join(each.needs),
-            " ".join(each.task_types) or "all",
+    print_listing(
+        "learnloop.reward-components/v1",
+        open_workspace(create=True).rewards.components(),
+        ("name", "weight", "needs", "task types", "description"),
+        lambda each: (
+            each.name, each.weight, " ".join(each.needs), " ".join(each.task_types) or "all",
             each.error or each.description,
-        )
-        for each in found
-    ]
-    print_table(("name", "weight", "needs", "task types", "description"), rows, empty="there are none")
+        ),
+        empty="there are none",
+    )  # fmt: skip
 
 
 @rewards.command()
 @click.argument("file", type=_FILE)
 @_weight
 @json_option
-@click.pass_context
-def test(ctx: click.Context, file: Path, weights: tuple[str, ...], as_json: bool) -> None:
+def test(file: Path, weights: tuple[str, ...]) -> None:
     """Score the attempts of FILE; exit 7 if wrong.
 
     A line is {"attempt": {"output": ..., "expected": ..., "task_type": ...}, "want": 1.0}; "want" may be null (not
@@ -215,13 +184,11 @@ def test(ctx: click.Context, file: Path, weights: tuple[str, ...], as_json: bool
       learnloop rewards test attempts.jsonl --weight correctness=1
     """
     from learnloop.core.errors import CheckFailedError
-    from learnloop.loop.rewards.scoring import try_examples
 
-    found = list(try_examples(_process(open_workspace(ctx, create=True), weights, None).engine, file))
+    noun = open_workspace(create=True).rewards
+    found = noun.test(file, process=noun.make_process(_weights(weights)))
     wrong = [each for each in found if not each.is_wanted or each.pays_for_nothing]
-    if as_json:
-        print_json("learnloop.reward-test/v1", ok=not wrong, data=found)
-    else:
+    if not printed_json("learnloop.reward-test/v1", ok=not wrong, data=found):
         rows = [(each.number, each.scored.total, _said(each), _parts(each.scored)) for each in found]
         print_table(("line", "reward", "test", "parts"), rows, empty="the file has no attempts")
     if wrong:
@@ -242,8 +209,7 @@ def _said(tried: Any) -> str:
 @click.option("--min-kappa", type=click.FloatRange(-1, 1), default=0.6, show_default=True, help="What it must reach.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the bootstrap.")
 @json_option
-@click.pass_context
-def calibrate(ctx: click.Context, component: str, min_kappa: float, seed: int, as_json: bool) -> None:
+def calibrate(component: str, min_kappa: float, seed: int) -> None:
     """Hold the scores of COMPONENT against labels.
 
     Exits with 7 unless the stored scores surely agree with what people said.
@@ -254,12 +220,9 @@ def calibrate(ctx: click.Context, component: str, min_kappa: float, seed: int, a
       learnloop rewards calibrate total --min-kappa 0.4 --json
     """
     from learnloop.core.errors import CheckFailedError
-    from learnloop.loop.rewards.scoring import calibrate as hold_against_labels
 
-    report = hold_against_labels(open_workspace(ctx), component, min_kappa=min_kappa, seed=seed)
-    if as_json:
-        print_json("learnloop.calibration/v1", component=component, report=report)
-    else:
+    report = open_workspace().rewards.calibrate(component, min_kappa=min_kappa, seed=seed)
+    if not printed_json("learnloop.calibration/v1", component=component, report=report):
         names = ("kappa", "weighted_kappa", "agreement", "length_correlation", "label_length_correlation")
         estimates = [(name.replace("_", " "), getattr(report, name)) for name in names]
         rows = [(name, each.value, each.lower, each.upper, each.reason) for name, each in estimates]
@@ -278,8 +241,7 @@ def calibrate(ctx: click.Context, component: str, min_kappa: float, seed: int, a
 @click.option("--seed", type=int, default=0, show_default=True, help="Of their choice.")
 @_tasks
 @json_option
-@click.pass_context
-def audit(ctx: click.Context, regrade: float, seed: int, tasks: Path | None, as_json: bool) -> None:
+def audit(regrade: float, seed: int, tasks: Path | None) -> None:
     """Check that all shares add up; exit 7 if not.
 
     With --regrade a random share of the stored rewards is worked out once more; more than 2 % that differ fail.
@@ -290,56 +252,33 @@ def audit(ctx: click.Context, regrade: float, seed: int, tasks: Path | None, as_
       learnloop rewards audit --regrade 0.01 --json
     """
     from learnloop.core.errors import CheckFailedError
-    from learnloop.loop.rewards.scoring import MAX_DISAGREEMENT
-    from learnloop.loop.rewards.scoring import regrade as work_out_again
-    from learnloop.rewards.sharing.ledger import RewardLedger
 
-    workspace = open_workspace(ctx)
-    findings = list(RewardLedger(workspace.store).audit())
-    num_again = 0
-    different: list[Regraded] = []
-    if regrade:
-        for each in work_out_again(workspace, _process(workspace, (), None), regrade, seed=seed, truths=_truths(tasks)):
-            num_again += 1
-            different += [] if each.agrees else [each]
-    fails = bool(findings) or len(different) > MAX_DISAGREEMENT * num_again
-    if as_json:
-        counts = {"num_regraded": num_again, "num_different": len(different)}
-        print_json("learnloop.reward-audit/v1", ok=not fails, findings=findings, **counts, different=different)
-    else:
-        rows: Iterable[tuple[object, ...]] = [(each.kind, each.episode_id, each.message) for each in findings]
-        rows = [*rows, *(("regrade", each.episode_id, f"{each.stored} is {each.again} now") for each in different)]
+    found = open_workspace().rewards.audit(share=regrade, seed=seed, truths=_truths(tasks))
+    counts = {"num_regraded": found.num_regraded, "num_different": len(found.different)}
+    told = {"ok": found.ok, "findings": found.findings, **counts, "different": found.different}
+    if not printed_json("learnloop.reward-audit/v1", **told):
+        rows: list[tuple[object, ...]] = [(each.kind, each.episode_id, each.message) for each in found.findings]
+        rows += [("regrade", each.episode_id, f"{each.stored} is {each.again} now") for each in found.different]
         print_table(("finding", "episode", "message"), rows, empty="all shares add up")
-        if num_again:
-            say(f"{num_again} scored again, {len(different)} differ", error=True)
-    if fails:
-        raise CheckFailedError(
-            f"{len(findings)} findings, {len(different)} of {num_again} rewards differ when scored again"
-        )
+        if found.num_regraded:
+            say(f"{found.num_regraded} scored again, {len(found.different)} differ", error=True)
+    if not found.ok:
+        differ = f"{len(found.different)} of {found.num_regraded} rewards differ when scored again"
+        raise CheckFailedError(f"{len(found.findings)} findings, {differ}")
 
 
-def _process(workspace: Workspace, weights: Iterable[str], credit: str | None) -> RewardProcess:
-    import msgspec
-
-    from learnloop.loop.rewards.rewarding import RewardProcess
-
-    changes: dict[str, Any] = {}
-    given = dict(map(_weight_of, weights))
-    if given:
-        changes["weights"] = given
-    if credit is not None:
-        changes.update(credit=credit, credit_options={})
-    return RewardProcess(workspace, msgspec.structs.replace(workspace.settings.rewards, **changes))
-
-
-def _weight_of(text: str) -> tuple[str, float]:
-    name, equals, number = text.partition("=")
-    try:
-        return name, float(number) if equals else 1.0
-    except ValueError as error:
-        raise click.UsageError(
-            f"--weight {text!r}: {number!r} is no number; write NAME=W, such as correctness=1"
-        ) from error
+def _weights(given: tuple[str, ...]) -> dict[str, float]:
+    """Returns the weights of ``--weight``; 1 where none is said."""
+    weights: dict[str, float] = {}
+    for each in given:
+        name, equals, number = each.partition("=")
+        try:
+            weights[name] = float(number) if equals else 1.0
+        except ValueError as error:
+            raise click.UsageError(
+                f"--weight {each!r}: {number!r} is not a number; write NAME=W, such as correctness=1"
+            ) from error
+    return weights
 
 
 def _truths(file: Path | None) -> Truths | None:

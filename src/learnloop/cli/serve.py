@@ -6,7 +6,7 @@ import os
 
 import click
 
-from learnloop.cli.output import json_option, open_workspace, print_json, say
+from learnloop.cli.output import json_option, open_workspace, printed_json, say
 
 _LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
 
@@ -23,9 +23,7 @@ _LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
 @click.option("--learning/--no-learning", default=True, help="Whether policies learn beside the server.")
 @click.option("--log-level", default="warning", show_default=True, type=click.Choice(_LOG_LEVELS), help="What to log.")
 @json_option
-@click.pass_context
 def serve(
-    ctx: click.Context,
     host: str,
     port: int,
     seed_port: int | None,
@@ -36,7 +34,6 @@ def serve(
     gateway_key_env: str | None,
     learning: bool,
     log_level: str,
-    as_json: bool,
 ) -> None:
     """Serve the HTTP API until Ctrl-C.
 
@@ -71,9 +68,7 @@ def serve(
     _log_to_stderr(log_level)
 
     def tell(listening: Listening) -> None:
-        if as_json:
-            print_json("learnloop.serve/v1", urls=listening.urls)
-        else:
+        if not printed_json("learnloop.serve/v1", urls=listening.urls):
             if seed_port is not None:  # seed 1's clients wait for this line
                 say(f"Server started on port {listening.sockets[0].getsockname()[1]}")
             for url in listening.urls:
@@ -82,7 +77,7 @@ def serve(
                 say(f"Agents' base URL: {listening.urls[0]}/gateway, passed on to {gateway}", error=True)
         say("Ctrl-C stops it, letting requests end; a second one stops at once.", error=True)
 
-    run(open_workspace(ctx, create=True), options, *routes, on_ready=tell)
+    run(open_workspace(create=True), options, *routes, on_ready=tell)
 
 
 def _log_to_stderr(level: str) -> None:

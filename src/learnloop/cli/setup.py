@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from learnloop.cli.output import json_option, print_json, print_table, say, shown
+from learnloop.cli.output import command_settings, json_option, print_table, printed_json, say, shown
 
 KINDS = ("algorithm", "environment", "reward", "encoder", "network")
 """As in ``core.extensions``, which ``--help`` does not load."""
@@ -16,7 +16,7 @@ KINDS = ("algorithm", "environment", "reward", "encoder", "network")
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path())
 @json_option
 @click.pass_context
-def init(ctx: click.Context, folder: Path, as_json: bool) -> None:
+def init(ctx: click.Context, folder: Path) -> None:
     """Make a store for the agents of FOLDER (here, if not named).
 
     \b
@@ -27,10 +27,8 @@ def init(ctx: click.Context, folder: Path, as_json: bool) -> None:
     from learnloop.loop.workspace.maintenance import init as make_store
 
     settings, file, later = make_store(folder, ctx.obj["home"], ctx.obj["database"])
-    if as_json:
-        paths = {"home": str(settings.home), "settings": None if file is None else str(file)}
-        print_json("learnloop.init/v1", database=settings.shown_database, **paths)
-    else:
+    paths = {"home": str(settings.home), "settings": None if file is None else str(file)}
+    if not printed_json("learnloop.init/v1", database=settings.shown_database, **paths):
         say(f"Store:    {settings.shown_database}")
         say(f"Settings: {file or '-'}")
         next_steps = "Next: learnloop doctor; learnloop traces import FILE; or in Python: learnloop.Loop('my-agent')"
@@ -47,7 +45,7 @@ def init(ctx: click.Context, folder: Path, as_json: bool) -> None:
 @click.command()
 @json_option
 @click.pass_context
-def doctor(ctx: click.Context, as_json: bool) -> None:
+def doctor(ctx: click.Context) -> None:
     """Check this installation and its store; exit 7 if something is broken.
 
     \b
@@ -56,13 +54,10 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
       learnloop doctor --json
     """
     from learnloop.loop.workspace.doctor import examine
-    from learnloop.loop.workspace.settings import find_settings
 
-    checks = examine(find_settings(**ctx.obj))
+    checks = examine(command_settings())
     healthy = all(check.ok for check in checks)
-    if as_json:
-        print_json("learnloop.doctor/v1", ok=healthy, checks=checks)
-    else:
+    if not printed_json("learnloop.doctor/v1", ok=healthy, checks=checks):
         rows = [("ok" if check.ok else "BROKEN", check.name, check.found, check.advice) for check in checks]
         print_table(("", "check", "found", "what to do"), rows, empty="nothing to check")
         for check in checks:
@@ -75,7 +70,7 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
 @click.command("extensions")
 @click.option("--kind", type=click.Choice(KINDS), help="Only those of one kind.")
 @json_option
-def extensions(kind: str | None, as_json: bool) -> None:
+def extensions(kind: str | None) -> None:
     """List algorithms, environments, rewards, encoders and networks by name, those of plug-ins too.
 
     What cannot be used is listed with the reason; the rest works.
@@ -88,8 +83,7 @@ def extensions(kind: str | None, as_json: bool) -> None:
     from learnloop.loop.workspace.extensions import extensions as list_extensions
 
     found = list_extensions(kind)
-    if as_json:
-        print_json("learnloop.extensions/v1", extensions=found)
+    if printed_json("learnloop.extensions/v1", extensions=found):
         return
     rows = [(each.kind, each.name, each.source, shown(each.description)) for each in found if each.error is None]
     print_table(("kind", "name", "source", "what"), rows, empty="")

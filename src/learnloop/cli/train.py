@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from learnloop.cli.output import console, json_option, print_json, print_table, say, shown
+from learnloop.cli.output import (
+    command_settings,
+    console,
+    json_option,
+    print_table,
+    printed_json,
+    say,
+    shown,
+    wants_json,
+)
 from learnloop.core.checks import check_name
 
 if TYPE_CHECKING:
@@ -61,7 +70,6 @@ def train(
     resume: str | None,
     assignments: tuple[str, ...],
     name: str | None,
-    as_json: bool,
 ) -> None:
     """Train a policy in an environment, or from logged episodes.
 
@@ -78,7 +86,6 @@ def train(
       learnloop train --resume latest
       learnloop train --resume latest --register cartpole
     """
-    from learnloop.loop import find_settings
     from learnloop.loop.training.training import open_run
     from learnloop.loop.training.training import resume as resume_run
     from learnloop.loop.training.training import train as start
@@ -86,7 +93,7 @@ def train(
     if name is not None:
         check_name("a policy", name)  # before hours of training
     _refuse_contradictions(ctx)
-    settings = find_settings(**ctx.obj)
+    settings = command_settings()
     named = _given(network=network, device=device, checkpoint_interval=checkpoint_interval)
     options = _joined(parse_assignments(assignments), named)
     # What environments print is no result of this command.
@@ -111,17 +118,16 @@ def train(
                 on_progress=on_progress,
             )
         evaluation = run.evaluate() if run.can_evaluate else None
-    if not as_json:
+    if not wants_json():
         show_run(run, evaluation)
     version = None
     if name is not None:
         with redirect_stdout(sys.stderr), _watch() as on_progress:
             best = run.best
             version = best.register(name, on_progress)
-        if not as_json:
+        if not wants_json():
             say(f"registered as {version.policy}@{version.version}: {'; '.join(best.prove().reasons)}")
-    if as_json:
-        print_json("learnloop.train/v1", run=run.record, evaluation=evaluation, version=version)
+    printed_json("learnloop.train/v1", run=run.record, evaluation=evaluation, version=version)
 
 
 def _read(algorithm: str, trace_file: str) -> Dataset:
@@ -141,7 +147,7 @@ def _read(algorithm: str, trace_file: str) -> Dataset:
     return dataset
 
 
-_WITH_RESUME = {"resume", "name", "as_json"}
+_WITH_RESUME = {"resume", "name"}
 
 
 def _refuse_contradictions(ctx: click.Context) -> None:

@@ -12,6 +12,7 @@ from learnloop.evaluation.intervals import Interval, paired_interval
 from learnloop.evaluation.logged import LoggedDecisions
 from learnloop.evaluation.permutation import sign_flip_p_value
 from learnloop.evaluation.policies import FixedPolicy, UniformPolicy
+from learnloop.evaluation.tables import ends_of, html_table
 
 BASELINES = ("random", "best-fixed", "optimum")
 
@@ -29,6 +30,12 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     p_value: float
     """One-sided sign-flip test: small when the policy earns more. It knows no losses but those of these units."""
     num_units: int
+
+    def _repr_html_(self) -> str:
+        """Returns it as a table, which notebooks show."""
+        means = {"mean": self.mean, "baseline": self.baseline, "baseline_mean": self.baseline_mean}
+        sure = {"difference": self.difference, **ends_of(self.interval), "p_value": self.p_value}
+        return html_table([{**means, **sure, "num_units": self.num_units}])
 
 
 def compare(

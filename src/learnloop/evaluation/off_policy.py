@@ -8,7 +8,7 @@ taken on trust: the overlap says how much the log knows of pi, and whether the m
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -22,6 +22,7 @@ from learnloop.evaluation.intervals import Interval, bernstein_bounds, percentil
 from learnloop.evaluation.logged import check_offered, checked_propensities, unit_rows
 from learnloop.evaluation.overlap import MAX_WEIGHT_Z, Overlap, overlap_of
 from learnloop.evaluation.policies import Choice, distributions
+from learnloop.evaluation.tables import ends_of, html_table
 
 Estimator = Literal["ips", "snips", "dr"]
 RewardModel = Callable[[Context, Sequence[str]], F64]
@@ -62,6 +63,16 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """Decisions left out because their reward is not known."""
     warnings: list[str]
     """Why not to trust it."""
+
+    def row(self) -> dict[str, Any]:
+        """Returns it as a row of a table."""
+        size = self.overlap.effective_sample_size
+        figures = {"value": self.value, **ends_of(self.interval), "effective_sample_size": size}
+        return {"estimator": self.estimator, **figures, "num_missing": self.num_missing, "warnings": self.warnings}
+
+    def _repr_html_(self) -> str:
+        """Returns it as a table, which notebooks show."""
+        return html_table([self.row()])
 
 
 class LoggedArrays(NamedTuple):

@@ -69,6 +69,7 @@ from learnloop.evaluation.permutation import (
     units_needed,
 )
 from learnloop.evaluation.policies import UniformPolicy
+from learnloop.evaluation.tables import ends_of, html_table
 
 
 class VerificationOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,6 +178,11 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
         """Returns all figures as JSON for a certificate: everything but the policy, the verdict and the reasons."""
         figures: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(self, policy=None))
         return {name: value for name, value in figures.items() if name not in {"verdict", "reasons", "policy"}}
+
+    def _repr_html_(self) -> str:
+        """Returns the verdict with its reasons above what each arm earned, which notebooks show."""
+        rows = [{"arm": name, "mean": arm.mean, **ends_of(arm.interval)} for name, arm in self.arms.items()]
+        return html_table(rows, f"{self.verdict}: {'; '.join(self.reasons)}")
 
 
 def verify_learning(

@@ -23,6 +23,7 @@ from learnloop.core.seeding import derive_seed
 from learnloop.evaluation.intervals import Interval, paired_interval
 from learnloop.evaluation.permutation import holm, sign_flip_p_value, two_sample_p_value
 from learnloop.evaluation.returns import Returns
+from learnloop.evaluation.tables import ends_of, html_table
 
 ALPHA = 0.05
 MIN_EFFECT = 0.5
@@ -84,6 +85,15 @@ class TrainingProof(msgspec.Struct, frozen=True, kw_only=True):
         """Returns the figures as JSON."""
         figures: dict[str, Any] = msgspec.to_builtins(self)
         return figures
+
+    def _repr_html_(self) -> str:
+        """Returns the verdict with its reasons above each test, which notebooks show."""
+        rows = [
+            {"against": test.against, "mean": test.mean, "difference": test.difference, **ends_of(test.interval),
+             "p_value": test.p_value}
+            for test in self.tests
+        ]  # fmt: skip
+        return html_table(rows, f"{self.verdict}: {'; '.join(self.reasons)}")
 
 
 class Rivals(NamedTuple):

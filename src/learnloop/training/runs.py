@@ -331,6 +331,15 @@ def resume_run(
     return _train(run.folder, run.record, env, jobs, on_progress, resume=True)
 
 
+def list_runs(runs: Path) -> list[RunRecord]:
+    """Returns the records of all runs in a folder, the newest last.
+
+    Raises:
+        CorruptError: one cannot be read.
+    """
+    return [_read_record(runs / name) for name in _run_names(runs)]
+
+
 def load_run(runs: Path, run_id: str, *, env: Any = None) -> TrainedRun:
     """Returns the run ``run_id``, or the newest one for ``latest``.
 
@@ -338,18 +347,27 @@ def load_run(runs: Path, run_id: str, *, env: Any = None) -> TrainedRun:
         NotFoundError: there is none.
         CorruptError: its record cannot be read.
     """
-    known = sorted(each.name for each in runs.iterdir() if (each / RUN_FILE).is_file()) if runs.is_dir() else []
+    known = _run_names(runs)
     found = known[-1] if run_id == "latest" and known else run_id
     if found not in known:
         raise NotFoundError(f"there is no run {run_id!r} in {runs}; there are {one_of(known)}")
-    path = runs / found / RUN_FILE
+    return TrainedRun(runs / found, _read_record(runs / found), env)
+
+
+def _run_names(runs: Path) -> list[str]:
+    """Returns the ids of all runs in a folder, the newest last: they begin with the time."""
+    return sorted(each.name for each in runs.iterdir() if (each / RUN_FILE).is_file()) if runs.is_dir() else []
+
+
+def _read_record(folder: Path) -> RunRecord:
+    path = folder / RUN_FILE
     try:
         record = msgspec.json.decode(path.read_bytes(), type=RunRecord)
     except (OSError, *NOT_JSON) as error:
         raise CorruptError(f"{path} cannot be read: {error}") from error
     if record.format != FORMAT:
         raise CorruptError(f"{path} has the format {record.format!r}; {FORMAT!r} can be read")
-    return TrainedRun(path.parent, record, env)
+    return record
 
 
 def _train(

@@ -15,10 +15,8 @@ from learnloop.core.records import Decision, DecisionMode, EpisodeStatus, Policy
 from learnloop.core.rewards import RewardTarget
 from learnloop.loop.decisions.counterfactual import CounterfactualOptions, evaluate_decisions
 from learnloop.loop.decisions.feedback import Feedback, record_feedback
-from learnloop.loop.decisions.reading import show_decision
 from learnloop.loop.rewards.labelling import label, label_queue
 from learnloop.loop.rewards.recording import find_target, record_rewards
-from learnloop.loop.traces.reading import list_episodes
 from learnloop.loop.traces.stats import trace_stats
 from learnloop.rewards import LabelAsk
 from learnloop.traces.datasets.building import build_dataset
@@ -109,11 +107,11 @@ def test_what_may_still_come_is_not_missing(loop: ll.Loop) -> None:
     record_rewards(workspace, RewardTarget("known"), {"solved": 1.0})
 
     expected = {"known": "known", "pending": "pending", "missing": "missing", "running": "pending"}
-    assert {row.episode.episode_id: row.reward_state for row in list_episodes(workspace).rows} == expected
+    assert {row.episode.episode_id: row.reward_state for row in workspace.episodes.list()} == expected
     figures = trace_stats(workspace).rewards
     assert (figures.num_known, figures.num_unknown, figures.num_pending) == (1, 3, 2)
     for name in ("known", "pending", "missing"):
-        assert show_decision(workspace, f"d-{name}").reward_state == name
+        assert workspace.decisions.show(f"d-{name}").reward_state == name
     _, report = build_dataset(workspace.store)
     assert dict(report.left_out) == {PENDING: 1, NO_REWARD: 1, STILL_RUNNING: 1}
     asked = CounterfactualOptions(max_missing=0.5)

@@ -27,7 +27,6 @@ from learnloop.loop.rewards.scoring import (
     score_episodes,
     try_examples,
 )
-from learnloop.loop.traces.reading import list_episodes
 from learnloop.loop.traces.stats import trace_stats
 from learnloop.loop.workspace.settings import RewardSettings
 from learnloop.rewards.scoring.engine import RewardEngine
@@ -75,7 +74,7 @@ def rewards_of(workspace: Workspace, episode_id: str) -> dict[str, tuple[float |
 
 
 def shown_reward(workspace: Workspace, episode_id: str) -> float | None:
-    return next(row.reward for row in list_episodes(workspace).rows if row.episode.episode_id == episode_id)
+    return next(row.reward for row in workspace.episodes.list() if row.episode.episode_id == episode_id)
 
 
 def test_a_result_that_is_told_as_data(workspace: Workspace) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from learnloop.cli.output import json_option, open_workspace, print_json, progress, say
+from learnloop.cli.output import json_option, open_workspace, printed_json, progress, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,16 +24,13 @@ if TYPE_CHECKING:
 @click.option("--span", metavar="ID", help="For this span of it, not for the whole.")
 @click.option("--author", envvar="LEARNLOOP_AUTHOR", help="Who says so [LEARNLOOP_AUTHOR].")
 @json_option
-@click.pass_context
 def label(
-    ctx: click.Context,
     episode: str,
     value: str,
     name: str,
     note: str | None,
     span: str | None,
     author: str | None,
-    as_json: bool,
 ) -> None:
     """Say what EPISODE was worth: good (1), bad (0) or a number between; saying it again replaces it.
 
@@ -42,10 +39,8 @@ def label(
       learnloop traces label 019b2f3c good --author ada
       learnloop traces label 019b2f3c 0.3 --name helpful --note "right, but slow"
     """
-    reward = open_workspace(ctx).labels.give(episode, value, name=name, note=note, span=span, author=author)
-    if as_json:
-        print_json("learnloop.reward/v1", reward=reward)
-    else:
+    reward = open_workspace().labels.give(episode, value, name=name, note=note, span=span, author=author)
+    if not printed_json("learnloop.reward/v1", reward=reward):
         where = f"span {reward.span_id}" if reward.span_id else f"episode {reward.episode_id}"
         say(f"{where}: {reward.name} = {reward.value:g}")
 
@@ -57,15 +52,12 @@ def label(
 @click.option("--pattern", "patterns", multiple=True, metavar="NAME=REGEX", help="Also take out what it finds.")
 @click.option("--dry-run", is_flag=True, help="Only say what would change.")
 @json_option
-@click.pass_context
 def redact(
-    ctx: click.Context,
     episodes: tuple[str, ...],
     is_all: bool,
     agent: str | None,
     patterns: tuple[str, ...],
     dry_run: bool,
-    as_json: bool,
 ) -> None:
     """Take keys, e-mail addresses and what patterns find out of what is stored already.
 
@@ -78,14 +70,11 @@ def redact(
       learnloop traces redact --agent support --pattern 'order=ORD-[0-9]{6}'
       learnloop traces redact 019b2f3c
     """
-    from learnloop.loop.traces.retention import redact as take_out
-
     if (bool(episodes) + is_all + (agent is not None)) != 1:
         raise click.UsageError("say what to look through: EPISODE..., --agent NAME or --all")
-    workspace = open_workspace(ctx)
-    found = take_out(workspace, episodes=episodes, agent=agent, patterns=_patterns(patterns), dry_run=dry_run)
-    if as_json:
-        print_json("learnloop.redaction/v1", dry_run=dry_run, result=found)
+    change = open_workspace().episodes.redact
+    found = change(episodes=episodes, agent=agent, patterns=_patterns(patterns), dry_run=dry_run)
+    if printed_json("learnloop.redaction/v1", dry_run=dry_run, result=found):
         return
     counts = ", ".join(f"{count:,} {name.replace('_', ' ')}s" for name, count in found.num_changed.items()) or "nothing"
     tokens = ", ".join(f"{count:,} x {token}" for token, count in found.num_found.items())
@@ -102,16 +91,13 @@ def redact(
 @click.option("--dry-run", is_flag=True, help="Only say how much would go.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
-@click.pass_context
 def remove(
-    ctx: click.Context,
     episodes: tuple[str, ...],
     older_than: str | None,
     expired: bool,
     agent: str | None,
     dry_run: bool,
     yes: bool,
-    as_json: bool,
 ) -> None:
     """Remove episodes for good, with their spans, decisions and rewards.
 
@@ -124,30 +110,25 @@ def remove(
       learnloop traces rm --older-than 30d --agent support --dry-run
       learnloop traces rm --expired --yes
     """
-    from learnloop.core.clock import now
-    from learnloop.loop.traces.retention import expiry, remove_named, remove_old
     from learnloop.loop.workspace.times import parse_age
 
     if (bool(episodes) + expired + (older_than is not None)) != 1 or (episodes and agent is not None):
         raise click.UsageError(
             "say what to remove: EPISODE..., --older-than AGE or --expired; --agent narrows the latter"
         )
-    workspace = open_workspace(ctx)
-    before = expiry(workspace) if expired else now() - parse_age(older_than) if older_than else None
-
+    noun = open_workspace().episodes
     run: Callable[..., Removal]
-    if before is None:
-        run = partial(remove_named, workspace, episodes)
+    if episodes:
+        run = partial(noun.remove, *episodes)
     else:
-        run = partial(remove_old, workspace, before, agent=agent)
+        run = partial(noun.remove_old, None if older_than is None else parse_age(older_than), agent=agent)
     found = run(dry_run=True)
     if not dry_run:
         if not yes:
             _confirm(found)
         with progress("Removing", found.num_episodes) as advance:
             found = run(progress=advance)
-    if as_json:
-        print_json("learnloop.removal/v1", dry_run=dry_run, removed=found)
+    if printed_json("learnloop.removal/v1", dry_run=dry_run, removed=found):
         return
     say(f"{_counts(found)} {'would be removed' if dry_run else 'removed'}")
     _say_scrubbed(found.scrubbed)

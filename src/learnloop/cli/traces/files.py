@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from learnloop.cli.output import json_option, open_workspace, print_json, progress, say
+from learnloop.cli.output import json_option, open_workspace, printed_json, progress, say
 
 if TYPE_CHECKING:
     from learnloop.loop.traces.importing import Imports
@@ -31,7 +31,6 @@ def import_(
     agent: str,
     source: str | None,
     strict: bool,
-    as_json: bool,
 ) -> None:
     """Import files of traces, gzipped or not, and all files in folders; a second import adds nothing.
 
@@ -45,25 +44,16 @@ def import_(
       learnloop traces import goals.jsonl --format goal --agent shell --strict
     """
     from learnloop.core.checks import check_name
-    from learnloop.loop.traces.importing import find_files, import_files
+    from learnloop.loop.traces.importing import find_files
 
     check_name("an agent", agent)
-    files = find_files(paths)
-    workspace = open_workspace(ctx, create=True)
-    with progress(f"Importing {paths[0].name}", sum(file.stat().st_size for file, _ in files)) as advance:
-        found = import_files(
-            workspace,
-            files,
-            agent=agent,
-            format_name=format_name,
-            source=source,
-            strict=strict,
-            progress=advance,
-        )
-    if as_json:
-        sums = {name: getattr(found, name) for name in found.__struct_fields__ if name not in ("files", "left")}
-        print_json("learnloop.import/v1", report=sums, files=found.files, left=found.left)
-    else:
+    num_bytes = sum(file.stat().st_size for file, _ in find_files(paths))  # wrong names are told before a store is made
+    noun = open_workspace(create=True).episodes
+    how = {"format_name": format_name, "source": source, "strict": strict}
+    with progress(f"Importing {paths[0].name}", num_bytes) as advance:
+        found = noun.import_(*paths, agent=agent, progress=advance, **how)
+    sums = {name: getattr(found, name) for name in found.__struct_fields__ if name not in ("files", "left")}
+    if not printed_json("learnloop.import/v1", report=sums, files=found.files, left=found.left):
         _say_imports(found)
     if any(each.is_damaged for each in found.left):
         ctx.exit(2)
@@ -75,8 +65,7 @@ def import_(
               help="What to write.")  # fmt: skip
 @click.option("--agent", help="Only this agent's records.")
 @json_option
-@click.pass_context
-def export(ctx: click.Context, target: Path, export_format: Any, agent: str | None, as_json: bool) -> None:
+def export(target: Path, export_format: Any, agent: str | None) -> None:
     """Write what is stored to TARGET.
 
     learnloop: agents, tasks, episodes, spans, decisions and rewards as JSON Lines; - is standard output. atif: a folder
@@ -90,13 +79,8 @@ def export(ctx: click.Context, target: Path, export_format: Any, agent: str | No
       learnloop traces export trajectories --format atif
       learnloop traces export rl_traces --format execution-trace
     """
-    from learnloop.loop.traces.exporting import export_as
-
-    workspace = open_workspace(ctx)
-    number, unit = export_as(workspace, target, export_format, agent=agent)
-    if as_json and str(target) != "-":
-        print_json("learnloop.export/v1", file=str(target), **{f"num_{unit}": number})
-    else:
+    number, unit = open_workspace().episodes.export(target, export_format, agent=agent)
+    if str(target) == "-" or not printed_json("learnloop.export/v1", file=str(target), **{f"num_{unit}": number}):
         say(f"{number:,} {unit}", error=True)
 
 

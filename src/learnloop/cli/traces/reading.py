@@ -6,14 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from learnloop.cli.output import console, json_option, open_workspace, print_json, print_table, say, shown
+from learnloop.cli.output import (
+    console,
+    json_option,
+    open_workspace,
+    page_options,
+    print_table,
+    printed_json,
+    printed_record,
+    say,
+    say_more,
+    shown,
+)
 from learnloop.cli.traces.files import groups_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from learnloop.core.records import Json, Span
-    from learnloop.loop.traces.reading import EpisodeDetail, EpisodeRow
+    from learnloop.loop.nouns.episodes import EpisodeDetail, EpisodeRow
     from learnloop.loop.traces.stats import TraceStats
     from learnloop.loop.workspace.following import Happening
     from learnloop.store.queries.spans import SpanOutline
@@ -32,21 +43,9 @@ _EMPTY = "no episodes; record some with learnloop.Loop, or: learnloop traces imp
 @click.option("--reward-below", type=float, metavar="X", help="With a known reward that is smaller.")
 @click.option("--reward-above", type=float, metavar="X", help="With a known reward that is larger.")
 @click.option("--search", metavar="TEXT", help='With a span that holds all words, "phrases" and beginnings*.')
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000), help="How many.")
-@click.option("--after", metavar="CURSOR", help="Go on after the cursor that the last page gave.")
+@page_options()
 @json_option
-@click.pass_context
-def list_(
-    ctx: click.Context,
-    /,
-    agent: str | None,
-    task: str | None,
-    status: str | None,
-    limit: int,
-    after: str | None,
-    as_json: bool,
-    **narrowed: Any,
-) -> None:
+def list_(limit: int, after: str | None, **narrowed: Any) -> None:
     """List episodes, the newest first.
 
     \b
@@ -55,30 +54,18 @@ def list_(
       learnloop traces list --status failed --since 24h --json
       learnloop traces list --search 'refund "order 17" cancel*' --reward-below 0.5
     """
-    from learnloop.loop.traces.reading import EpisodeFilter, list_episodes
     from learnloop.loop.workspace.times import parse_moment
 
     for name in ("since", "until"):
         narrowed[name] = None if narrowed[name] is None else parse_moment(narrowed[name])
-    workspace = open_workspace(ctx)
-    page = list_episodes(
-        workspace,
-        agent=agent,
-        task=task,
-        status=status,
-        narrowed=EpisodeFilter(**narrowed),
-        limit=limit,
-        after=after,
-    )
-    if as_json:
-        print_json("learnloop.traces/v1", data=page.rows, next_cursor=page.next_cursor)
+    page = open_workspace().episodes.list(limit=limit, after=after, **narrowed)
+    if printed_json("learnloop.traces/v1", data=page, next_cursor=page.next_cursor):
         return
     if narrowed["search"] is None:
-        _print_rows(page.rows)
+        _print_rows(page)
     else:
-        _print_found(page.rows)
-    if page.next_cursor:
-        say(f"more: --after {page.next_cursor}", error=True)
+        _print_found(page)
+    say_more(page.next_cursor)
 
 
 @click.command("show")
@@ -86,8 +73,7 @@ def list_(
 @click.option("--tree", is_flag=True, help="Only the tree of its spans: durations, errors, tokens.")
 @click.option("--steps", is_flag=True, help="Only its steps: what was said, tools and their results.")
 @json_option
-@click.pass_context
-def show(ctx: click.Context, episode_id: str, tree: bool, steps: bool, as_json: bool) -> None:
+def show(episode_id: str, tree: bool, steps: bool) -> None:
     """Show the spans, decisions and rewards of the episode whose id is EPISODE_ID, or alone begins with it.
 
     \b
@@ -96,38 +82,32 @@ def show(ctx: click.Context, episode_id: str, tree: bool, steps: bool, as_json: 
       learnloop traces show 019b2f3c --steps
       learnloop traces show 019b2f3c --tree --json
     """
-    from learnloop.loop.traces import reading as tracing
+    from learnloop.loop.traces.reading import span_tree
 
     if tree and steps:
         raise click.UsageError("--tree and --steps are two views; give one")
-    workspace = open_workspace(ctx)
-    found = tracing.resolve_episode(workspace, episode_id)
-    if tree:
-        spans, usage = tracing.trace_skeleton(workspace, found), tracing.token_usage(workspace, found)
-        if as_json:
-            print_json("learnloop.skeleton/v1", episode_id=found, spans=spans, usage=usage)
-        else:
-            _say_tree(tracing.span_tree(spans), usage)
-    elif steps:
-        listed = tracing.show_steps(workspace, found)
-        if as_json:
-            print_json("learnloop.steps/v1", episode_id=found, steps=listed)
-        else:
+    workspace = open_workspace()
+    found = workspace.episodes.find(episode_id)
+    if steps:
+        listed = workspace.episodes.steps(found)
+        if not printed_json("learnloop.steps/v1", episode_id=found, steps=listed):
             _say_steps(listed)
-    else:
-        detail = tracing.show_episode(workspace, found)
-        if as_json:
-            print_json("learnloop.trace/v1", **{name: getattr(detail, name) for name in detail.__struct_fields__})
-        else:
-            _say_detail(detail, tracing.token_usage(workspace, found))
+        return
+    if tree:
+        spans, usage = workspace.spans.outline(found), workspace.spans.usage(found)
+        if not printed_json("learnloop.skeleton/v1", episode_id=found, spans=spans, usage=usage):
+            _say_tree(span_tree(spans), usage)
+        return
+    detail = workspace.episodes.show(found)
+    if not printed_record("learnloop.trace/v1", detail):
+        _say_detail(detail, workspace.spans.usage(found))
 
 
 @click.command()
 @click.option("--agent", help="Only what this agent does.")
 @click.option("--last", default=0, show_default=True, type=click.IntRange(0, 10_000), help="Begin so many events ago.")
 @json_option
-@click.pass_context
-def tail(ctx: click.Context, agent: str | None, last: int, as_json: bool) -> None:
+def tail(agent: str | None, last: int) -> None:
     """Follow episodes as they start and end, and rewards as they come, until Ctrl-C.
 
     \b
@@ -135,20 +115,15 @@ def tail(ctx: click.Context, agent: str | None, last: int, as_json: bool) -> Non
       learnloop traces tail --agent packer
       learnloop traces tail --last 100 --json
     """
-    from learnloop.loop.workspace.following import follow
-
-    for found in follow(open_workspace(ctx), agent=agent, last=last):
-        if as_json:
-            print_json("learnloop.happening/v1", **{name: getattr(found, name) for name in found.__struct_fields__})
-        else:
+    for found in open_workspace().episodes.follow(agent=agent, last=last):
+        if not printed_record("learnloop.happening/v1", found):
             say(_happening_line(found))
 
 
 @click.command()
 @click.option("--agent", help="Only of this agent's episodes.")
 @json_option
-@click.pass_context
-def stats(ctx: click.Context, agent: str | None, as_json: bool) -> None:
+def stats(agent: str | None) -> None:
     """Count episodes, steps, tools and their failures, tokens, rewards and groups of attempts.
 
     \b
@@ -156,12 +131,8 @@ def stats(ctx: click.Context, agent: str | None, as_json: bool) -> None:
       learnloop traces stats
       learnloop traces stats --agent packer --json
     """
-    from learnloop.loop.traces.stats import trace_stats
-
-    found = trace_stats(open_workspace(ctx), agent=agent)
-    if as_json:
-        print_json("learnloop.stats/v1", **{name: getattr(found, name) for name in found.__struct_fields__})
-    else:
+    found = open_workspace().episodes.stats(agent=agent)
+    if not printed_record("learnloop.stats/v1", found):
         _say_stats(found)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from learnloop.evaluation.off_policy import (
 )
 from learnloop.evaluation.policies import Choice, distributions
 from learnloop.evaluation.splitting import is_held_out
+from learnloop.evaluation.tables import ends_of, html_table
 from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.registry.references import CHAMPION
 from learnloop.store.queries.waiting import waiting_decisions
@@ -68,6 +69,21 @@ class Counterfactual(Record, frozen=True, kw_only=True):
     logged_interval: Interval | None
     """Of the mean over units; None below 20 units."""
     targets: list[TargetValue]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Returns what was earned as logged, and what each other policy would have earned, as rows of a table."""
+        logged = {"policy": "as logged", "value": self.logged_mean, **ends_of(self.logged_interval)}
+        rows: list[dict[str, Any]] = [{**logged, "effective_sample_size": None, "notes": []}]
+        for each in self.targets:
+            found = {} if each.estimate is None else each.estimate.row()
+            notes = [*([each.reason] if each.reason else []), *found.get("warnings", [])]
+            row = {name: found.get(name) for name in rows[0]}
+            rows.append({**row, "policy": each.label, "notes": notes})
+        return rows
+
+    def _repr_html_(self) -> str:
+        """Returns its rows as a table, which notebooks show."""
+        return html_table(self.rows(), f"{self.num_rewarded:,} of {self.num_decisions:,} decisions have a reward")
 
 
 class CounterfactualOptions(Record, frozen=True, kw_only=True):

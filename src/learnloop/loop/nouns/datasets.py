@@ -5,20 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from learnloop.core.datasets import Dataset
-from learnloop.loop.workspace.core import WorkspaceCore
+from learnloop.loop.nouns.listing import Noun
 from learnloop.traces.datasets.building import DatasetReport, build_dataset
 from learnloop.traces.datasets.logged_episodes import RewardKind, StepKind
 
 
-class Datasets:
-    """Data sets of a workspace.
-
-    Args:
-        workspace: an open one; it stays its owner's.
-    """
-
-    def __init__(self, workspace: WorkspaceCore) -> None:
-        self._workspace = workspace
+class Datasets(Noun):
+    """Data sets of a workspace."""
 
     def build(
         self,

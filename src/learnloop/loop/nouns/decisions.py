@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from learnloop.core.clock import now
 from learnloop.core.records import Decision, DecisionActivation, LearningUpdate, PolicySettings, Reward
-from learnloop.core.rewards import RewardTarget
+from learnloop.core.rewards import RewardParts, RewardState, RewardTarget, state_of
 from learnloop.loop.decisions.changes import activate
-from learnloop.loop.decisions.reading import DecisionDetail, list_decisions, list_updates, show_decision
-from learnloop.loop.nouns.listing import Listing, Page
+from learnloop.loop.nouns.listing import Listing, Noun, Page, columns, keyed_page, newest_page
 from learnloop.loop.rewards.recording import record_rewards
-from learnloop.loop.workspace.core import WorkspaceCore
+from learnloop.store.queries.rewards import earned_rewards
+from learnloop.store.queries.waiting import waiting_decisions
 
 if TYPE_CHECKING:
     from learnloop.decisions.learning.apprentice import MatchRate
@@ -22,15 +26,22 @@ if TYPE_CHECKING:
     from learnloop.loop.decisions.importing import DecisionImport
 
 
-class Decisions:
-    """The decisions of a workspace, and the settings of the policies that make them.
+class DecisionDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision with what it earned."""
 
-    Args:
-        workspace: an open one; it stays its owner's.
-    """
+    decision: Decision
+    rewards: list[Reward]
+    """Its own, and those of its whole episode, in the order in which they became durable."""
+    reward: float | None
+    """What it counts as; None: not known."""
+    reward_state: RewardState
+    """Whether that is known, may still come (``pending``) or is missing."""
+    activated_at: datetime | None
+    """When a deferred decision was activated; None: it was not, or need not be."""
 
-    def __init__(self, workspace: WorkspaceCore) -> None:
-        self._workspace = workspace
+
+class Decisions(Noun):
+    """The decisions of a workspace, and the settings of the policies that make them."""
 
     def import_(self, path: Path, *, agent: str, policy: str, **how: Any) -> DecisionImport:
         """Writes the decisions of a log of Azure Personalizer or Vowpal Wabbit; see ``import_decisions``."""
@@ -59,8 +70,8 @@ class Decisions:
         Raises:
             UsageError: the limit is out of range, or the cursor is not valid.
         """
-        page = list_decisions(self._workspace, agent=agent, policy=policy, episode=episode, limit=limit, after=after)
-        return Page(page.rows, _decision_row, page.next_cursor)
+        given = {"agent_id": agent, "policy": policy, "episode_id": episode}
+        return newest_page(self._workspace.store, Decision, given, _DECISION, limit=limit, after=after)
 
     def show(self, decision_id: str) -> DecisionDetail:
         """Returns a decision with its rewards.
@@ -68,7 +79,22 @@ class Decisions:
         Raises:
             NotFoundError: there is no decision of this id.
         """
-        return show_decision(self._workspace, decision_id)
+        store = self._workspace.store
+        decision = store.get(Decision, decision_id)
+        episodes = [] if decision.episode_id is None else [decision.episode_id]
+        rewards = store.read(earned_rewards, [decision_id], episodes)
+        parts = RewardParts({}, {})
+        for reward in rewards:
+            parts.take(reward)
+        awaited = store.read(waiting_decisions, now(), [decision_id])
+        activation = store.find(DecisionActivation, decision_id)
+        return DecisionDetail(
+            decision=decision,
+            rewards=rewards,
+            reward=parts.total,
+            reward_state=state_of(parts.total, is_awaited=bool(awaited)),
+            activated_at=None if activation is None else activation.created_at,
+        )
 
     def reward(
         self,
@@ -148,8 +174,8 @@ class Decisions:
         Raises:
             UsageError: the limit is out of range.
         """
-        page = list_updates(self._workspace, agent, policy, limit=limit, after=after)
-        return Page(page.rows, _update_row, page.next_cursor)
+        given = {"agent_id": agent, "policy": policy}
+        return keyed_page(self._workspace.store, LearningUpdate, given, _UPDATE, limit=limit, after=after)
 
     def settings(self, agent: str, policy: str) -> VersionedSettings:
         """Returns how a policy chooses and learns, with the version of these settings; version 0: the defaults."""
@@ -195,18 +221,9 @@ class Decisions:
         """
         from learnloop.decisions.service.settings_store import history
 
-        return Listing(history(self._workspace.store, agent, policy, limit=limit, before=before), _settings_row)
+        return Listing(history(self._workspace.store, agent, policy, limit=limit, before=before), _SETTINGS)
 
 
-def _decision_row(decision: Decision) -> dict[str, Any]:
-    names = ("decision_id", "agent_id", "policy", "episode_id", "action", "propensity", "mode", "created_at")
-    return {name: getattr(decision, name) for name in names}
-
-
-def _update_row(update: LearningUpdate) -> dict[str, Any]:
-    names = ("learning_update_id", "ended_at", "verdict", "num_samples", "num_held_out", "error")
-    return {name: getattr(update, name) for name in names}
-
-
-def _settings_row(settings: PolicySettings) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in ("version", "created_at", "author")}
+_DECISION = columns("decision_id", "agent_id", "policy", "episode_id", "action", "propensity", "mode", "created_at")
+_UPDATE = columns("learning_update_id", "ended_at", "verdict", "num_samples", "num_held_out", "error")
+_SETTINGS = columns("version", "created_at", "author")

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import builtins
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from learnloop.core.records import LabelRequest, Reward
 from learnloop.core.rewards import LABEL
-from learnloop.loop.nouns.listing import Page
+from learnloop.loop.nouns.listing import Noun, Page, columns
 from learnloop.loop.rewards.labelling import ShownRequest, label, label_queue, read_label, show_requests
-from learnloop.loop.workspace.core import WorkspaceCore
 
 if TYPE_CHECKING:
     from learnloop.rewards.learned.reward import LearnedReward
 
 
-class Labels:
-    """The labels of a workspace, and its queue of episodes that people are asked about.
-
-    Args:
-        workspace: an open one; it stays its owner's.
-    """
-
-    def __init__(self, workspace: WorkspaceCore) -> None:
-        self._workspace = workspace
-        self._queue = label_queue(workspace)
+class Labels(Noun):
+    """The labels of a workspace, and its queue of episodes that people are asked about."""
 
     def give(
         self,
@@ -82,7 +73,7 @@ class Labels:
             UsageError: the limit is out of range, or the cursor is not valid.
         """
         page = show_requests(self._workspace, limit=limit, after=after)
-        return Page(page.shown, _row, page.next_cursor)
+        return Page(page.shown, _ROW, page.next_cursor)
 
     def answer(self, request_id: str, value: str | float, *, author: str, note: str | None = None) -> Reward:
         """Answers a request, and returns the label.
@@ -98,7 +89,7 @@ class Labels:
             ConflictError: it was answered or skipped already; nothing was written.
             UsageError: ``value`` is no such value.
         """
-        return self._queue.answer(request_id, read_label(value), author, note=note)
+        return label_queue(self._workspace).answer(request_id, read_label(value), author, note=note)
 
     def accept(self, request_id: str, *, author: str, note: str | None = None) -> Reward:
         """Answers a request with the value that was suggested; raises as ``answer`` does.
@@ -106,11 +97,11 @@ class Labels:
         Raises:
             UsageError: nothing was suggested.
         """
-        return self._queue.accept(request_id, author, note=note)
+        return label_queue(self._workspace).accept(request_id, author, note=note)
 
     def skip(self, request_id: str, *, author: str) -> LabelRequest:
         """Closes a request without an answer and returns it; raises as ``answer`` does."""
-        return self._queue.skip(request_id, author)
+        return label_queue(self._workspace).skip(request_id, author)
 
     def learn(self, *, seed: int = 0) -> tuple[LearnedReward, Path]:
         """Learns a reward from all labels, keeps it, and returns it with its folder; its report says if it may be used.
@@ -128,12 +119,6 @@ class Labels:
         return learn_reward(self._workspace, LearnedRewardConfig(seed=seed))
 
 
-def _row(shown: ShownRequest) -> dict[str, Any]:
-    return {
-        "label_request_id": shown.request.label_request_id,
-        "episode_id": shown.request.episode_id,
-        "prompt": shown.prompt,
-        "output": shown.output,
-        "suggested_value": shown.request.suggested_value,
-        "reason": shown.request.reason,
-    }
+_ROW = columns(
+    "request.label_request_id", "request.episode_id", "prompt", "output", "request.suggested_value", "request.reason"
+)

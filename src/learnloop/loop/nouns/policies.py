@@ -11,10 +11,10 @@ import msgspec
 from learnloop.core.errors import NotFoundError, one_of
 from learnloop.core.records import AliasMove, Certificate, PolicyVersion
 from learnloop.evaluation.compare import Comparison
+from learnloop.evaluation.tables import html_table
 from learnloop.loop.agent.proving import ProofResult, evaluate, prove_from_log, verification_options
-from learnloop.loop.nouns.listing import Listing
+from learnloop.loop.nouns.listing import Listing, Noun, columns
 from learnloop.loop.training.policy_export import export_version
-from learnloop.loop.workspace.core import WorkspaceCore
 
 
 class ListedVersion(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,25 +48,27 @@ class VersionDetail(msgspec.Struct, frozen=True, kw_only=True):
     """Of its policy: which version each points to."""
     certificates: list[Certificate]
 
+    def _repr_html_(self) -> str:
+        """Returns its proofs as a table, which notebooks show."""
+        pointing = ", ".join(sorted(each for each, number in self.aliases.items() if number == self.version.version))
+        title = f"{self.version.policy}@{self.version.version} {pointing}".rstrip()
+        return html_table([_CERTIFICATE(each) for each in self.certificates], title)
 
-class RegisteredPolicies:
-    """The policies of a workspace. A version is named ``NAME`` (the latest proven), ``NAME@3`` or ``NAME@alias``.
 
-    Args:
-        workspace: an open one; it stays its owner's.
-    """
+_CERTIFICATE = columns("certificate_id", "verdict", "reasons", "created_at")
 
-    def __init__(self, workspace: WorkspaceCore) -> None:
-        self._workspace = workspace
-        self._registry = workspace.registry
+
+class RegisteredPolicies(Noun):
+    """The policies of a workspace. A version is named ``NAME`` (the latest proven), ``NAME@3`` or ``NAME@alias``."""
 
     def list(self) -> Listing[ListedVersion]:
         """Returns all versions of all policies, the newest last."""
-        versions = self._registry.versions()
-        proven = self._registry.proven(versions)
+        registry = self._workspace.registry
+        versions = registry.versions()
+        proven = registry.proven(versions)
         pointing: dict[str, list[str]] = {}
         for name in sorted({each.policy for each in versions}):
-            for alias, target in self._registry.aliases(name).items():
+            for alias, target in registry.aliases(name).items():
                 pointing.setdefault(target.policy_version_id, []).append(alias)
         listed = [
             ListedVersion(
@@ -84,7 +86,7 @@ class RegisteredPolicies:
         Raises:
             NotFoundError: there is no such version.
         """
-        return self._registry.resolve(reference)
+        return self._workspace.registry.resolve(reference)
 
     def show(self, reference: str) -> VersionDetail:
         """Returns a version with its proofs, and where the aliases of its policy point.
@@ -93,14 +95,14 @@ class RegisteredPolicies:
             NotFoundError: there is no such version.
             CorruptError: its files are not what was registered: it is not shown as if it were whole.
         """
-        version = self._registry.resolve(reference)
-        self._registry.load(version)
-        aliases = self._registry.aliases(version.policy)
+        version = self._workspace.registry.resolve(reference)
+        self._workspace.registry.load(version)
+        aliases = self._workspace.registry.aliases(version.policy)
         return VersionDetail(
             version=version,
-            proven=bool(self._registry.proven([version])),
+            proven=bool(self._workspace.registry.proven([version])),
             aliases={alias: target.version for alias, target in aliases.items()},
-            certificates=self._registry.certificates(version),
+            certificates=self._workspace.registry.certificates(version),
         )
 
     def alias(self, reference: str, alias: str, *, reason: str, actor: str = "python") -> AliasMove:
@@ -116,8 +118,8 @@ class RegisteredPolicies:
             NotFoundError: there is no such version.
             CheckFailedError: its learning is not proven.
         """
-        version = self._registry.resolve(reference)
-        return self._registry.set_alias(version.policy, alias, version, actor=actor, reason=reason)
+        version = self._workspace.registry.resolve(reference)
+        return self._workspace.registry.set_alias(version.policy, alias, version, actor=actor, reason=reason)
 
     def prune(self, policy: str, *, keep: int, dry_run: bool = False) -> builtins.list[PolicyVersion]:
         """Removes old versions of a policy, never the best, an aliased or a referenced one, and returns them.
@@ -131,10 +133,10 @@ class RegisteredPolicies:
             NotFoundError: there is no such policy.
             UsageError: ``keep`` is below 1.
         """
-        names = {each.policy for each in self._registry.versions()}
+        names = {each.policy for each in self._workspace.registry.versions()}
         if policy not in names:  # said, not taken for one without old versions
             raise NotFoundError(f"there is no policy {policy!r}; registered are {one_of(sorted(names))}")
-        return self._registry.prune(policy, keep, dry_run=dry_run)
+        return self._workspace.registry.prune(policy, keep, dry_run=dry_run)
 
     def export(self, reference: str, file: str | Path, *, masked: bool = False) -> PolicyVersion:
         """Writes a version as an ONNX file, for runtimes without Python, and returns it; see ``export_version``."""

@@ -10,8 +10,12 @@ from learnloop.loop.workspace.core import WorkspaceCore
 if TYPE_CHECKING:
     from learnloop.loop.nouns.datasets import Datasets
     from learnloop.loop.nouns.decisions import Decisions
+    from learnloop.loop.nouns.episodes import Episodes
     from learnloop.loop.nouns.labels import Labels
     from learnloop.loop.nouns.policies import RegisteredPolicies
+    from learnloop.loop.nouns.rewards import Rewards
+    from learnloop.loop.nouns.runs import Runs
+    from learnloop.loop.nouns.spans import Spans
 
 
 class Workspace(WorkspaceCore):
@@ -21,11 +25,32 @@ class Workspace(WorkspaceCore):
     """
 
     @cached_property
-    def policies(self) -> RegisteredPolicies:
-        """Registered versions: ``list``, ``show``, ``alias``, ``prune``, ``export``, ``evaluate``, ``prove``."""
-        from learnloop.loop.nouns.policies import RegisteredPolicies
+    def episodes(self) -> Episodes:
+        """What agents did: ``list``, ``show``, ``steps``, ``stats``, ``import_``, ``export``, ``remove`` ..."""
+        from learnloop.loop.nouns.episodes import Episodes
 
-        return RegisteredPolicies(self)
+        return Episodes(self)
+
+    @cached_property
+    def spans(self) -> Spans:
+        """What happened in episodes: ``list``, ``show``, ``outline``, ``usage``."""
+        from learnloop.loop.nouns.spans import Spans
+
+        return Spans(self)
+
+    @cached_property
+    def rewards(self) -> Rewards:
+        """What runs were worth: ``list``, ``record``, ``calculate``, ``history``, ``test``, ``audit`` ..."""
+        from learnloop.loop.nouns.rewards import Rewards
+
+        return Rewards(self)
+
+    @cached_property
+    def labels(self) -> Labels:
+        """What people say of runs: ``give``, ``ask``, ``list``, ``answer``, ``accept``, ``skip``, ``learn``."""
+        from learnloop.loop.nouns.labels import Labels
+
+        return Labels(self)
 
     @cached_property
     def decisions(self) -> Decisions:
@@ -35,11 +60,18 @@ class Workspace(WorkspaceCore):
         return Decisions(self)
 
     @cached_property
-    def labels(self) -> Labels:
-        """What people say of runs: ``give``, ``ask``, ``list``, ``answer``, ``accept``, ``skip``, ``learn``."""
-        from learnloop.loop.nouns.labels import Labels
+    def policies(self) -> RegisteredPolicies:
+        """Registered versions: ``list``, ``show``, ``alias``, ``prune``, ``export``, ``evaluate``, ``prove``."""
+        from learnloop.loop.nouns.policies import RegisteredPolicies
 
-        return Labels(self)
+        return RegisteredPolicies(self)
+
+    @cached_property
+    def runs(self) -> Runs:
+        """Trainings: ``list``, ``open``, ``train``, ``resume``, ``compare``."""
+        from learnloop.loop.nouns.runs import Runs
+
+        return Runs(self)
 
     @cached_property
     def datasets(self) -> Datasets:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,7 +16,7 @@ from learnloop.core.records import PolicyVersion
 from learnloop.envs import resolve_env
 from learnloop.envs.text_view import TEXT_ENCODER
 from learnloop.evaluation.returns import Returns
-from learnloop.loop.nouns.listing import html_table
+from learnloop.evaluation.tables import html_table
 from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.loop.workspace.settings import Settings, find_settings
 from learnloop.traces.datasets.building import DatasetReport, dataset_from_file
@@ -146,7 +145,7 @@ class Run:
         """Returns the figures of each seed as a table, which notebooks show."""
         names = ("seed", "num_steps", "num_episodes", "num_updates", "seconds", "best_return")
         rows = [{name: getattr(result, name) for name in names} for result in self.record.results]
-        return f"<p>{html.escape(f'{self.record.options.algorithm} {self.run_id}')}</p>{html_table(rows)}"
+        return html_table(rows, f"{self.record.options.algorithm} {self.run_id}")
 
 
 def train(

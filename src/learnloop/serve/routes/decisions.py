@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from learnloop.core.records import ApiScope, Decision, DecisionActivation, Reward
 from learnloop.loop.decisions.feedback import Feedback
-from learnloop.loop.decisions.reading import DecisionDetail
+from learnloop.loop.nouns.decisions import DecisionDetail
 from learnloop.serve.decision_maker import DecisionMaker, keep_deciding
 from learnloop.serve.http.calls import call_of
 from learnloop.serve.http.json_bodies import answer, read_json

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from learnloop.core.records import ApiScope, EpisodeStatus
-from learnloop.loop.traces.reading import EpisodeDetail, EpisodeRow, list_episodes, show_episode
+from learnloop.loop.nouns.episodes import EpisodeDetail, EpisodeRow
 from learnloop.serve.http.json_bodies import answer
 from learnloop.serve.http.operations import Limit, Operations, Text
 from learnloop.serve.service import service_of
@@ -34,14 +34,13 @@ async def get_episodes(
 ) -> Response:
     """List episodes, the newest first, narrowed by agent, task and status."""
     service = service_of(request)
-    page = await service.call(
-        list_episodes, service.workspace, agent=agent, task=task, status=status, limit=limit, after=after
-    )
-    return answer(EpisodeList(data=page.rows, next_cursor=page.next_cursor))
+    listing = service.workspace.episodes.list
+    page = await service.call(listing, agent=agent, task=task, status=status, limit=limit, after=after)
+    return answer(EpisodeList(data=page, next_cursor=page.next_cursor))
 
 
 @operations.get("/v1/episodes/{episode_id}", scope=ApiScope.READ, response=EpisodeDetail)
 async def get_episode(request: Request, episode_id: str) -> Response:
     """Show an episode with its spans, decisions and rewards."""
     service = service_of(request)
-    return answer(await service.call(show_episode, service.workspace, episode_id))
+    return answer(await service.call(service.workspace.episodes.show, episode_id))

@@ -16,9 +16,8 @@ from starlette.responses import Response
 
 from learnloop.core.ids import check_cursor
 from learnloop.core.records import ApiScope, RewardShare
-from learnloop.loop.rewards.rewarding import RewardProcess, process_task_completion
+from learnloop.loop.rewards.rewarding import RewardProcess
 from learnloop.rewards.scoring.engine import Scored
-from learnloop.rewards.sharing.ledger import RewardLedger
 from learnloop.serve.http.json_bodies import answer, read_json
 from learnloop.serve.http.operations import Limit, Operations, Text
 from learnloop.serve.service import Service, service_of
@@ -67,7 +66,8 @@ async def calculate_reward(request: Request) -> Response:
     service = service_of(request)
     body = await read_json(request, CalculateRequest)
     process = service.part(RewardProcess)
-    done = await service.call(process_task_completion, service.workspace, body.task_id, body.result, process=process)
+    complete = service.workspace.rewards.process_task_completion
+    done = await service.call(complete, body.task_id, body.result, process=process)
     return answer(
         CalculatedReward(
             task_id=body.task_id,
@@ -92,9 +92,8 @@ async def get_reward_history(
     """List who was credited with how much of which reward, what was booked last first."""
     check_cursor(after)
     service = service_of(request)
-    ledger = RewardLedger(service.workspace.store)
     page = await service.call(
-        ledger.shares,
+        service.workspace.rewards.history,
         agent=agent_id,
         task=task_id,
         episode=episode_id,
@@ -103,7 +102,7 @@ async def get_reward_history(
         limit=limit,
         after=after,
     )
-    return answer(RewardHistory(data=page.rows, next_cursor=page.next_cursor))
+    return answer(RewardHistory(data=page, next_cursor=page.next_cursor))
 
 
 for _prefix, _suffix in (("/v1", ""), ("/api/v1", "_as_seed_4")):

@@ -52,6 +52,25 @@ def select_records(
     return fetch(connection, kind, query.order_by(key.desc() if descending else key).limit(limit))
 
 
+def newest_records(
+    connection: Connection, kind: type[R], where: Where, before: int | None, limit: int
+) -> list[tuple[int, R]]:
+    """Returns a page of the records that fit ``where``, each with its sequence, what became durable last first.
+
+    Args:
+        connection: in a transaction.
+        kind: which records; they have a sequence.
+        where: as of ``Store.select``.
+        before: the sequence of the last one on the page before; None: begin.
+        limit: the most to return.
+    """
+    place = table_of(kind).columns["sequence"]
+    query = query_of(kind).where(*_conditions(connection, kind, where))
+    if before is not None:
+        query = query.where(place < before)
+    return fetch_numbered(connection, kind, query.order_by(place.desc()).limit(limit))
+
+
 def all_records(connection: Connection, kind: type[R], where: Where = ANY, *, order: str | None = None) -> list[R]:
     """Returns all records that fit ``where``, in the order of a column where one is named."""
     query = query_of(kind).where(*_conditions(connection, kind, where))

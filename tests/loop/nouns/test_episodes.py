@@ -1,4 +1,4 @@
-"""learnloop.loop.traces.reading: pages by time, all rewards of an episode, files that are whole."""
+"""``ws.episodes``: pages by time, all rewards of an episode, files that are whole."""
 
 from __future__ import annotations
 
@@ -17,17 +17,7 @@ from learnloop.core.errors import NotFoundError, StoreError, UsageError
 from learnloop.core.records import Decision, Episode, EpisodeStatus, Record, Reward, Span, SpanStatus
 from learnloop.loop import Workspace, find_settings
 from learnloop.loop.rewards.labelling import label
-from learnloop.loop.traces.reading import (
-    EpisodeFilter,
-    export_to,
-    list_episodes,
-    resolve_episode,
-    show_episode,
-    show_steps,
-    span_tree,
-    token_usage,
-    trace_skeleton,
-)
+from learnloop.loop.traces.reading import span_tree
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -49,8 +39,8 @@ def episode(key: str, minute: int, agent: str = "a") -> Episode:
 def pages(workspace: Workspace, limit: int, agent: str | None = None) -> list[list[str]]:
     found, cursor = [], None
     while True:
-        page = list_episodes(workspace, agent=agent, limit=limit, after=cursor)
-        found.append([row.episode.episode_id for row in page.rows])
+        page = workspace.episodes.list(agent=agent, limit=limit, after=cursor)
+        found.append([row.episode.episode_id for row in page])
         cursor = page.next_cursor
         if cursor is None:
             return found
@@ -74,10 +64,10 @@ def test_the_newest_come_first_whatever_their_ids_are(workspace: Workspace) -> N
 )
 def test_a_cursor_that_is_none_is_refused(tmp_path: Path, cursor: str) -> None:
     with Workspace(find_settings(tmp_path / "home"), create=True) as workspace:
-        with pytest.raises(UsageError, match="is no cursor"):
-            list_episodes(workspace, after=cursor)
+        with pytest.raises(UsageError, match="is not a valid cursor"):
+            workspace.episodes.list(after=cursor)
         with pytest.raises(UsageError, match="limit is 0"):
-            list_episodes(workspace, limit=0)
+            workspace.episodes.list(limit=0)
 
 
 def reward(key: str, second: int, *, episode_id: str | None, decision_id: str | None = None) -> Reward:
@@ -108,8 +98,8 @@ def test_rewards_of_an_episodes_decisions_are_its_own(workspace: Workspace) -> N
         reward("r0", 0, episode_id=None, decision_id="d2"),
     ]
     workspace.store.write(records)
-    assert [each.reward_id for each in show_episode(workspace, "e").rewards] == ["r3", "r2", "r1"]
-    assert [each.reward_id for each in show_episode(workspace, "other").rewards] == ["r0"]
+    assert [each.reward_id for each in workspace.episodes.show("e").rewards] == ["r3", "r2", "r1"]
+    assert [each.reward_id for each in workspace.episodes.show("other").rewards] == ["r0"]
 
 
 @pytest.fixture
@@ -127,7 +117,7 @@ def test_a_link_is_followed_and_stays(filled: Workspace, tmp_path: Path) -> None
             target.write_text(content)
             target.chmod(0o640)
         link.symlink_to(target)
-        assert export_to(filled, link) == 2
+        assert filled.episodes.export(link).number == 2
         assert link.is_symlink()
         assert len(target.read_text().splitlines()) == 3
     assert stat.S_IMODE((tmp_path / "real" / "old.jsonl").stat().st_mode) == 0o640
@@ -142,7 +132,7 @@ def test_a_pipe_is_written_to_and_stays(filled: Workspace, tmp_path: Path) -> No
         read: list[bytes] = []
         reader = threading.Thread(target=lambda into=read: into.append(pipe.read_bytes()))  # type: ignore[misc]
         reader.start()
-        assert export_to(filled, tmp_path / name) == 2
+        assert filled.episodes.export(tmp_path / name).number == 2
         reader.join(10)
         assert len(read[0].splitlines()) == 3
         assert stat.S_ISFIFO(pipe.stat().st_mode)
@@ -152,7 +142,7 @@ def test_what_cannot_be_written_is_said(filled: Workspace, tmp_path: Path) -> No
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for place in (tmp_path / "nowhere" / "x", tmp_path / "home", tmp_path / "loop" / "x"):
         with pytest.raises(StoreError, match="cannot be written"):
-            export_to(filled, place)
+            filled.episodes.export(place)
 
 
 # ---------------------------------------------------------------------- narrowed lists
@@ -163,8 +153,8 @@ def listed(workspace: Workspace, limit: int = 2, **narrowed: Any) -> list[str]:
     found: list[str] = []
     cursor = None
     while True:
-        page = list_episodes(workspace, narrowed=EpisodeFilter(**narrowed), limit=limit, after=cursor)
-        found += [row.episode.episode_id for row in page.rows]
+        page = workspace.episodes.list(**narrowed, limit=limit, after=cursor)
+        found += [row.episode.episode_id for row in page]
         cursor = page.next_cursor
         if cursor is None:
             return found
@@ -183,7 +173,7 @@ def test_a_list_is_narrowed_by_time_source_and_reward(workspace: Workspace) -> N
     store.write([part("a", "a", 0.75), part("b", "a", None), part("m", "a", 9.0, "metric", weight=0.0)])
     store.write([part("c", "b", 0.5), part("d", "b", -0.25, "cost", weight=2.0)])
     store.write([part("e", "c", None), part("f", "d", 5.0, span_id="s"), part("g", "e", 5.0, decision_id="x")])
-    rows = list_episodes(workspace).rows
+    rows = workspace.episodes.list()
     assert {row.episode.episode_id: row.reward for row in rows if row.reward is not None} == {"a": 0.75, "b": 0.0}
     assert listed(workspace, reward_above=-1.0) == ["b", "a"]
     assert listed(workspace, reward_below=0.5) == ["b"]
@@ -208,25 +198,25 @@ def test_a_search_is_paged_by_time_and_narrowed(workspace: Workspace) -> None:
         assert listed(workspace, limit, search="refund ord*") == ["e8", "e7", "e5", "e4", "e2", "e1"]
     assert listed(workspace, search='"order 5"') == ["e5"]
     assert listed(workspace, search="refund", since=START + timedelta(minutes=5)) == ["e8", "e7", "e5"]
-    page = list_episodes(workspace, agent="a", narrowed=EpisodeFilter(search="refund"), limit=1)
-    snippet = page.rows[0].snippet
+    page = workspace.episodes.list(agent="a", search="refund", limit=1)
+    snippet = page[0].snippet
     assert snippet is not None
     assert (snippet.span_id, snippet.text, snippet.marks) == ("s8", "refund of order 8", [(0, 6)])
     assert listed(workspace, search="???") == []
     assert listed(workspace, search="") == []
-    assert list_episodes(workspace).rows[0].snippet is None
+    assert workspace.episodes.list()[0].snippet is None
 
 
 def test_an_id_may_be_shortened_while_it_is_one(workspace: Workspace) -> None:
     workspace.store.write([episode(key, 0) for key in ("abc1", "abc2", "abd", "ab", "é")])
-    assert resolve_episode(workspace, "abd") == resolve_episode(workspace, "abd"[:3]) == "abd"
-    assert resolve_episode(workspace, "ab") == "ab"
-    assert resolve_episode(workspace, "é") == "é"
+    assert workspace.episodes.find("abd") == workspace.episodes.find("abd"[:3]) == "abd"
+    assert workspace.episodes.find("ab") == "ab"
+    assert workspace.episodes.find("é") == "é"
     with pytest.raises(UsageError, match=r"'abc1', 'abc2'.*give more"):
-        resolve_episode(workspace, "abc")
+        workspace.episodes.find("abc")
     for unknown in ("", "x", "abc12", "%", "ab_", "\0"):
         with pytest.raises(NotFoundError):
-            resolve_episode(workspace, unknown)
+            workspace.episodes.find(unknown)
 
 
 def test_a_skeleton_is_a_trace_without_what_was_said(workspace: Workspace) -> None:
@@ -237,7 +227,7 @@ def test_a_skeleton_is_a_trace_without_what_was_said(workspace: Workspace) -> No
     workspace.store.write(
         [work("tool", "e", "x", "root", operation="execute_tool", status=SpanStatus.ERROR, error="no")]
     )
-    spans = trace_skeleton(workspace, "e")
+    spans = workspace.spans.outline("e")
     assert [(span.span_id, span.status.value, span.error) for span in spans] == [
         ("root", "ok", None),
         ("tool", "error", "no"),
@@ -245,11 +235,11 @@ def test_a_skeleton_is_a_trace_without_what_was_said(workspace: Workspace) -> No
     ]
     assert [(depth, span.span_id) for depth, span in span_tree(spans)] == [(0, "root"), (1, "tool"), (1, "late")]
     assert (spans[2].started_at, spans[2].ended_at) == (later["started_at"], later["ended_at"])
-    assert token_usage(workspace, "e") == {"late": usage["usage"]}
-    assert [step.span_id for step in show_steps(workspace, "e")] == ["late"]
-    for read in (trace_skeleton, show_steps):
+    assert workspace.spans.usage("e") == {"late": usage["usage"]}
+    assert [step.span_id for step in workspace.episodes.steps("e")] == ["late"]
+    for read in (workspace.spans.outline, workspace.episodes.steps):
         with pytest.raises(NotFoundError):
-            read(workspace, "x")
+            read("x")
 
 
 def test_a_label_stands_for_the_whole_and_the_last_one_of_a_person_counts(workspace: Workspace) -> None:
@@ -263,13 +253,13 @@ def test_a_label_stands_for_the_whole_and_the_last_one_of_a_person_counts(worksp
         None,
     )
     label(workspace, "e", "GOOD")
-    assert list_episodes(workspace).rows[0].reward == 1.0
+    assert workspace.episodes.list()[0].reward == 1.0
     label(workspace, "e", "0.25")
     label(workspace, "e", 0.5, name="style")  # a part beside it
     label(workspace, "e", "good", span="s")
-    assert list_episodes(workspace).rows[0].reward == 0.25
+    assert workspace.episodes.list()[0].reward == 0.25
     label(workspace, "e", 0.75, author="eva")
-    assert list_episodes(workspace).rows[0].reward == 0.5
+    assert workspace.episodes.list()[0].reward == 0.5
     for value in ("fine", "", "2", "-0.1", "nan", "inf"):
         with pytest.raises(UsageError, match="good, bad or a number from 0 to 1"):
             label(workspace, "e", value)
