@@ -196,14 +196,13 @@ def show_run(run: Run, evaluation: RunEvaluation | None) -> None:
         rows.append((*counts, rate, f"{result.seconds:.1f}", f"{best:,}", shown_mean))
     unit = "updates" if is_offline else "steps"
     print_table(("seed", unit, "episodes", f"{unit}/s", "seconds", "best at", "held-out return"), rows, empty="")
-    if evaluation is None:
+    if evaluation is not None:
+        summary = evaluation.summary
+        found = summary.iqm_interval
+        interval = summary.reason if found is None else f"95 % interval of the IQM {found.low:.1f} to {found.high:.1f}"
+        say(f"mean {summary.mean:.1f}, IQM {summary.iqm:.1f} over {len(rows)} seeds; {interval}")
+    elif not run.can_evaluate:
         say("what these policies earn is not measured: name the environment that was logged with --env")
-        say(f"run {run.run_id} in {run.folder}")
-        return
-    summary = evaluation.summary
-    found = summary.iqm_interval
-    interval = summary.reason if found is None else f"95 % interval of the IQM {found.low:.1f} to {found.high:.1f}"
-    say(f"mean {summary.mean:.1f}, IQM {summary.iqm:.1f} over {len(rows)} seeds; {interval}")
     say(f"run {run.run_id} in {run.folder}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -96,5 +97,5 @@ def _row(run: RunRecord) -> dict[str, Any]:
         "status": run.status,
         "num_seeds": len(run.seeds),
         "best_return": max(best, default=None),
-        "created_at": run.created_at,
+        "created_at": datetime.fromisoformat(run.created_at),
     }
