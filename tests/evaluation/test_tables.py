@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from learnloop.core.records import Verdict
-from learnloop.evaluation import Arm, Comparison, Interval, Verification
+from learnloop.evaluation import Comparison, Interval, Verification
 from learnloop.evaluation.tables import html_table
+from learnloop.evaluation.verification import Arm
 from learnloop.training.proof import ReturnTest, TrainingProof
 
 INTERVAL = Interval(low=-0.5, high=1.5, level=0.95, num_units=40)
