@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from learnloop.loop import Settings, Workspace
-from learnloop.loop.rewards.labelling import label
 from tests.cli.calling import Call
 from tests.loop.recorded_runs import answered
 from tests.rewards.labelled_texts import labelled_attempts
@@ -23,7 +22,7 @@ def labelled(call: Call, tmp_path: Path, embedder_folder: Path, monkeypatch: pyt
         for number, each in enumerate(labelled_attempts(seed=3, per_topic=3)):
             name, attempt = f"e{number:03}", each.attempt
             workspace.store.write(answered(name, str(attempt.prompt), str(attempt.output), attempt.task_id))
-            label(workspace, name, each.value, author="ada")
+            workspace.labels.give(name, each.value, author="ada")
         for number in range(3):
             workspace.store.write(answered(f"n{number}", "How do I swim?", f"Jump in {number} times.", "swim"))
 

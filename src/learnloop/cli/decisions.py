@@ -110,13 +110,7 @@ def _say_import(found: DecisionImport) -> None:
 @click.option("--episode", help="Only of this episode.")
 @page_options()
 @json_option
-def list_(
-    agent: str | None,
-    policy: str | None,
-    episode: str | None,
-    limit: int,
-    after: str | None,
-) -> None:
+def list_(agent: str | None, policy: str | None, episode: str | None, limit: int, after: str | None) -> None:
     """List decisions, what was stored last first.
 
     \b

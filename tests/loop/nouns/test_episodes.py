@@ -16,7 +16,6 @@ import pytest
 from learnloop.core.errors import NotFoundError, StoreError, UsageError
 from learnloop.core.records import Decision, Episode, EpisodeStatus, Record, Reward, Span, SpanStatus
 from learnloop.loop import Workspace, find_settings
-from learnloop.loop.rewards.labelling import label
 from learnloop.loop.traces.reading import span_tree
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -244,7 +243,7 @@ def test_a_skeleton_is_a_trace_without_what_was_said(workspace: Workspace) -> No
 
 def test_a_label_stands_for_the_whole_and_the_last_one_of_a_person_counts(workspace: Workspace) -> None:
     workspace.store.write([episode("e1", 0), work("s", "e1", "x"), work("other", "e2", "x")])
-    first = label(workspace, "e1", "bad", note="wrong order")
+    first = workspace.labels.give("e1", "bad", note="wrong order")
     assert (first.name, first.value, first.source, first.reason, first.span_id) == (
         "label",
         0.0,
@@ -252,19 +251,19 @@ def test_a_label_stands_for_the_whole_and_the_last_one_of_a_person_counts(worksp
         "wrong order",
         None,
     )
-    label(workspace, "e", "GOOD")
+    workspace.labels.give("e", "GOOD")
     assert workspace.episodes.list()[0].reward == 1.0
-    label(workspace, "e", "0.25")
-    label(workspace, "e", 0.5, name="style")  # a part beside it
-    label(workspace, "e", "good", span="s")
+    workspace.labels.give("e", "0.25")
+    workspace.labels.give("e", 0.5, name="style")  # a part beside it
+    workspace.labels.give("e", "good", span="s")
     assert workspace.episodes.list()[0].reward == 0.25
-    label(workspace, "e", 0.75, author="eva")
+    workspace.labels.give("e", 0.75, author="eva")
     assert workspace.episodes.list()[0].reward == 0.5
     for value in ("fine", "", "2", "-0.1", "nan", "inf"):
         with pytest.raises(UsageError, match="good, bad or a number from 0 to 1"):
-            label(workspace, "e", value)
+            workspace.labels.give("e", value)
     for wrong in ("nothing", "other"):
         with pytest.raises(NotFoundError, match="has no span"):
-            label(workspace, "e", "good", span=wrong)
+            workspace.labels.give("e", "good", span=wrong)
     with pytest.raises(UsageError, match="a reward"):
-        label(workspace, "e", "good", name="")
+        workspace.labels.give("e", "good", name="")

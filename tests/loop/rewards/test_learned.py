@@ -12,7 +12,6 @@ from learnloop.core.errors import CheckFailedError, CorruptError, NotFoundError,
 from learnloop.core.records import LabelRequest
 from learnloop.loop import Settings, Workspace
 from learnloop.loop.rewards.engine import make_engine
-from learnloop.loop.rewards.labelling import label, label_queue, show_requests
 from learnloop.loop.rewards.learned import fill_label_queue, learn_reward, newest_learned_reward
 from learnloop.loop.workspace.settings import RewardSettings
 from tests.loop.recorded_runs import answered
@@ -38,7 +37,7 @@ def labelled(workspace: Workspace) -> Workspace:
     for number, each in enumerate(labelled_attempts(seed=3, per_topic=3)):
         run = answered(f"e{number:03}", str(each.attempt.prompt), str(each.attempt.output), each.attempt.task_id)
         workspace.store.write(run)
-        label(workspace, f"e{number:03}", each.value, author="ada")
+        workspace.labels.give(f"e{number:03}", each.value, author="ada")
     return workspace
 
 
@@ -87,9 +86,9 @@ def test_what_to_label_next(labelled: Workspace) -> None:
     assert {each.episode_id[0] for each in opened} == {"n"}
     assert all(each.suggested_value is not None and each.suggested_by for each in opened)
     assert len(fill_label_queue(labelled, 10)) == 2  # those that are asked about already are not asked about again
-    shown = show_requests(labelled).shown
+    shown = labelled.labels.list()
     assert shown[0].prompt == "How do I swim?"
     assert [each.request.priority for each in shown] == sorted((each.request.priority for each in shown), reverse=True)
-    label_queue(labelled).skip(shown[0].request.label_request_id, "ada")
+    labelled.labels.skip(shown[0].request.label_request_id, author="ada")
     assert fill_label_queue(labelled, 10) == []
     assert labelled.store.count(LabelRequest) == 6

@@ -15,10 +15,9 @@ from learnloop.core.records import Decision, DecisionMode, EpisodeStatus, Policy
 from learnloop.core.rewards import RewardTarget
 from learnloop.loop.decisions.counterfactual import CounterfactualOptions, evaluate_decisions
 from learnloop.loop.decisions.feedback import Feedback, record_feedback
-from learnloop.loop.rewards.labelling import label, label_queue
 from learnloop.loop.rewards.recording import find_target, record_rewards
 from learnloop.loop.traces.stats import trace_stats
-from learnloop.rewards import LabelAsk
+from learnloop.rewards import LabelAsk, LabelQueue
 from learnloop.traces.datasets.building import build_dataset
 from learnloop.traces.datasets.logged_episodes import NO_REWARD, PENDING, STILL_RUNNING
 from tests.loop.recorded_runs import episode, span
@@ -35,7 +34,7 @@ def test_no_door_takes_the_part_of_the_settings(loop: ll.Loop, door: str) -> Non
     with loop.episode(task="t") as run:
         choice = loop.choose("p", ["a", "b"])
     loop.flush()
-    (request,) = label_queue(loop.workspace).ask([LabelAsk(episode_id=run.episode_id, reason="asked")])
+    (request,) = LabelQueue(loop.workspace.store).ask([LabelAsk(episode_id=run.episode_id, reason="asked")])
     with pytest.raises(UsageError, match="'default' is the part that a policy's settings give"):
         match door:
             case "choice":
@@ -49,9 +48,9 @@ def test_no_door_takes_the_part_of_the_settings(loop: ll.Loop, door: str) -> Non
             case "written":
                 record_rewards(loop.workspace, RewardTarget(run.episode_id), {"default": 0.5})
             case "label":
-                label(loop.workspace, run.episode_id, "good", name="default")
+                loop.workspace.labels.give(run.episode_id, "good", name="default")
             case "answer":
-                label_queue(loop.workspace).answer(request.label_request_id, 1.0, "eva", name="default")
+                LabelQueue(loop.workspace.store).answer(request.label_request_id, 1.0, "eva", name="default")
     loop.flush()
     assert loop.workspace.store.count(Reward) == 0
 

@@ -15,7 +15,6 @@ from learnloop.core.records import TOTAL, Decision, Episode, EpisodeStatus, Reco
 from learnloop.decisions import logged_samples
 from learnloop.loop import Settings, Workspace
 from learnloop.loop.rewards.attempts import TaskTruth
-from learnloop.loop.rewards.labelling import label
 from learnloop.loop.rewards.rewarding import RewardProcess, process_task_completion
 from learnloop.loop.rewards.scoring import (
     EpisodeChoice,
@@ -272,7 +271,7 @@ def test_scores_are_held_against_labels(workspace: Workspace) -> None:
     with pytest.raises(NotFoundError, match="no episode has a label"):
         calibrate(workspace, "correctness")
     for name, is_right in right.items():
-        label(workspace, name, "good" if is_right or name == "e1" else "bad")  # one in forty differs
+        workspace.labels.give(name, "good" if is_right or name == "e1" else "bad")  # one in forty differs
     report = calibrate(workspace, "correctness")
     assert report.num_pairs == 40
     assert report.agreement.value == pytest.approx(39 / 40)
@@ -394,7 +393,7 @@ def test_what_a_run_was_worth_is_the_same_everywhere(workspace: Workspace) -> No
         workspace.store.write([*acted(name), *told(name, outcome)])
     for name, _, said, _ in WORTH:
         if said is not None:
-            label(workspace, name, said, author="eva")
+            workspace.labels.give(name, said, author="eva")
     scored = list(score_episodes(workspace, EpisodeChoice(), RewardProcess(workspace, CORRECT)))
     assert [each.scored.total for each in scored] == [None] * len(WORTH)  # nothing tells what was right
     expected = {name: value for name, *_, value in WORTH}

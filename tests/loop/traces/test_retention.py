@@ -11,7 +11,7 @@ from learnloop.core.clock import now
 from learnloop.core.errors import NotFoundError, UsageError
 from learnloop.core.records import Episode, EpisodeStatus
 from learnloop.loop import Loop, Workspace, find_settings
-from learnloop.loop.traces.retention import apply_retention, expiry, redact, remove_named, remove_old
+from learnloop.loop.traces.retention import apply_retention, expiry, remove_old
 from learnloop.loop.workspace.times import parse_age, parse_moment
 from learnloop.testing.contracts.store_examples import episode, span
 
@@ -63,10 +63,10 @@ def test_a_wrong_number_of_days_is_refused(value: str) -> None:
 def test_by_name_or_the_beginning_of_it_and_by_age() -> None:
     with make(1, 2, 30) as workspace:
         with pytest.raises(NotFoundError, match="'x'"):
-            remove_named(workspace, ["e1", "x"])
+            workspace.episodes.remove("e1", "x")
         assert len(keys(workspace)) == 3
-        assert remove_named(workspace, ["e3"], dry_run=True).num_episodes == 1
-        assert remove_named(workspace, ["e3"]).num_episodes == 1
+        assert workspace.episodes.remove("e3", dry_run=True).num_episodes == 1
+        assert workspace.episodes.remove("e3").num_episodes == 1
         assert remove_old(workspace, now() - timedelta(days=1.5), agent="nobody").num_episodes == 0
         assert remove_old(workspace, now() - timedelta(days=1.5), dry_run=True).num_episodes == 1
         assert keys(workspace) == ["e1", "e2"]
@@ -119,14 +119,14 @@ def test_redaction_can_be_switched_off_and_done_later() -> None:
         workspace.store.write([episode(error="eve@example.org and ORD-1234")])
         assert workspace.store.get(Episode, "e1").error == "eve@example.org and ORD-1234"
         with pytest.raises(UsageError, match="switched off"):
-            redact(workspace)
-        assert redact(workspace, patterns={"order": "ORD-[0-9]{4}"}).num_changed == {"episode": 1}
+            workspace.episodes.redact()
+        assert workspace.episodes.redact(patterns={"order": "ORD-[0-9]{4}"}).num_changed == {"episode": 1}
         assert workspace.store.get(Episode, "e1").error == "eve@example.org and [order]"
         with pytest.raises(NotFoundError):
-            redact(workspace, episodes=["x"], patterns={"order": "ORD"})
+            workspace.episodes.redact(episodes=["x"], patterns={"order": "ORD"})
     with make() as workspace:
-        assert redact(workspace, agent="nobody").num_records == 0
-        assert redact(workspace, agent="packer", episodes=["e"]).num_changed == {"episode": 1}
+        assert workspace.episodes.redact(agent="nobody").num_records == 0
+        assert workspace.episodes.redact(agent="packer", episodes=["e"]).num_changed == {"episode": 1}
         assert str(workspace.store.get(Episode, "e1").error).startswith("[email:")
 
 

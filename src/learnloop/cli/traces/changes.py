@@ -24,14 +24,7 @@ if TYPE_CHECKING:
 @click.option("--span", metavar="ID", help="For this span of it, not for the whole.")
 @click.option("--author", envvar="LEARNLOOP_AUTHOR", help="Who says so [LEARNLOOP_AUTHOR].")
 @json_option
-def label(
-    episode: str,
-    value: str,
-    name: str,
-    note: str | None,
-    span: str | None,
-    author: str | None,
-) -> None:
+def label(episode: str, value: str, name: str, note: str | None, span: str | None, author: str | None) -> None:
     """Say what EPISODE was worth: good (1), bad (0) or a number between; saying it again replaces it.
 
     \b

@@ -206,7 +206,7 @@ class Episodes(Noun):
         patterns: Mapping[str, str] | None = None,
         dry_run: bool = False,
     ) -> Rewriting:
-        """Takes out of stored records what the settings' rules find now, and returns what was changed; see ``redact``.
+        """Takes out of stored records what the settings' rules find now, and returns what was changed.
 
         Args:
             episodes: only these, by their ids or unique beginnings of them.
@@ -218,9 +218,16 @@ class Episodes(Noun):
             NotFoundError: there is no such episode.
             UsageError: a pattern cannot be used, or nothing is to be taken out.
         """
-        from learnloop.loop.traces.retention import redact
+        from learnloop.traces.privacy.rewriting import redact_stored
 
-        return redact(self._workspace, episodes=episodes, agent=agent, patterns=patterns, dry_run=dry_run)
+        redactor = self._workspace.redactor(patterns)
+        if redactor.is_off:
+            raise UsageError(
+                "redaction is switched off in learnloop.toml, so there is nothing to take out; give --pattern"
+            )
+        ids = [self.find(each) for each in episodes] if episodes else None
+        chosen = None if ids is None and agent is None else EpisodeQuery(ids=ids, agent_id=agent)
+        return redact_stored(self._workspace.store, redactor, chosen, dry_run=dry_run)
 
     def remove(self, *episodes: str, dry_run: bool = False, progress: Callable[[int], None] | None = None) -> Removal:
         """Removes episodes, running ones too, with all that belongs to them, and returns how many of each.
@@ -233,9 +240,12 @@ class Episodes(Noun):
         Raises:
             NotFoundError: there is no such episode; nothing was removed.
         """
-        from learnloop.loop.traces.retention import remove_named
+        from learnloop.traces.privacy.removal import count_removal, remove_episodes
 
-        return remove_named(self._workspace, episodes, dry_run=dry_run, progress=progress)
+        which = EpisodeQuery(ids=[self.find(each) for each in episodes])
+        if dry_run:
+            return count_removal(self._workspace.store, which)
+        return remove_episodes(self._workspace.store, which, progress=progress)
 
     def remove_old(
         self,

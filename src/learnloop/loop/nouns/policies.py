@@ -8,13 +8,12 @@ from typing import Any
 
 import msgspec
 
-from learnloop.core.errors import NotFoundError, one_of
+from learnloop.core.errors import NotFoundError, UsageError, one_of
 from learnloop.core.records import AliasMove, Certificate, PolicyVersion
 from learnloop.evaluation.compare import Comparison
 from learnloop.evaluation.tables import html_table
 from learnloop.loop.agent.proving import ProofResult, evaluate, prove_from_log, verification_options
 from learnloop.loop.nouns.listing import Listing, Noun, columns
-from learnloop.loop.training.policy_export import export_version
 
 
 class ListedVersion(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,8 +138,33 @@ class RegisteredPolicies(Noun):
         return self._workspace.registry.prune(policy, keep, dry_run=dry_run)
 
     def export(self, reference: str, file: str | Path, *, masked: bool = False) -> PolicyVersion:
-        """Writes a version as an ONNX file, for runtimes without Python, and returns it; see ``export_version``."""
-        return export_version(self._workspace, reference, file, masked=masked)
+        """Writes a version as an ONNX file, for runtimes without Python, and returns it.
+
+        Args:
+            reference: the version.
+            file: where to.
+            masked: whether the model takes a mask of allowed choices.
+
+        Raises:
+            NotFoundError: there is no such version.
+            UsageError: it has no network, or its actions cannot be masked.
+            MissingExtraError: onnx is not installed.
+            CorruptError: its files are not what was registered.
+            StoreError: the file cannot be written.
+        """
+        from learnloop.algorithms.policies.network_policy import TAG, NetworkPolicy
+        from learnloop.algorithms.policies.onnx_export import export_onnx
+
+        version = self.find(reference)
+        artifact = self._workspace.registry.load(version)
+        label = f"{version.policy}@{version.version}"
+        if artifact.algorithm != TAG:
+            raise UsageError(
+                f"{label} was learned from logged choices and has no network; only policies that learnloop train made "
+                "can be exported. A Loop serves it"
+            )
+        export_onnx(NetworkPolicy.from_artifact(artifact), file, masked=masked, label=label)
+        return version
 
     def evaluate(self, reference: str, *, baseline: str = "random", seed: int = 0) -> tuple[PolicyVersion, Comparison]:
         """Returns how a version fares against a baseline on tasks that it was not trained on.

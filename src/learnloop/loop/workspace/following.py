@@ -55,27 +55,12 @@ def follow(workspace: WorkspaceCore, *, agent: str | None = None, last: int = 0)
 
 
 def _happening(workspace: WorkspaceCore, event: Event) -> Happening:
-    given = event.payload
-    if event.kind != "reward.recorded":
-        return Happening(
-            sequence=event.sequence,
-            kind=event.kind,
-            at=event.created_at,
-            agent_id=given.get("agent_id"),
-            episode_id=event.subject,
-            task_id=given.get("task_id"),
-            status=given.get("status"),
-        )
-    agent_id, episode_id = _target(workspace, given.get("episode_id"), given.get("decision_id"))
-    return Happening(
-        sequence=event.sequence,
-        kind=event.kind,
-        at=event.created_at,
-        agent_id=agent_id,
-        episode_id=episode_id,
-        name=given.get("name"),
-        value=given.get("value"),
-    )
+    said = {name: event.payload.get(name) for name in ("agent_id", "task_id", "status", "name", "value")}
+    said["episode_id"] = event.subject
+    if event.kind == "reward.recorded":
+        ids = event.payload.get("episode_id"), event.payload.get("decision_id")
+        said["agent_id"], said["episode_id"] = _target(workspace, *ids)
+    return Happening(sequence=event.sequence, kind=event.kind, at=event.created_at, **said)
 
 
 def _target(workspace: WorkspaceCore, episode_id: str | None, decision_id: str | None) -> tuple[str | None, str | None]:

@@ -43,15 +43,9 @@ class RewardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Let a learned reward be all that is weighed; what is optimised then finds its faults."""
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where things are, and who said so."""
+class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What only a settings file says."""
 
-    home: Path
-    """The folder of blobs, policies and, where the database is the embedded one, the database."""
-    database: str
-    """The database's URL."""
-    origins: dict[str, str]
-    """``argument``, ``environment``, a file's path or ``default``, by setting."""
     redaction: RedactionSettings = RedactionSettings()
     """What is taken out of records before they are stored."""
     rewards: RewardSettings = RewardSettings()
@@ -60,8 +54,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Fields of ``EmbedderConfig``; empty: the local model."""
     mutations: dict[str, Any] = {}
     """Fields of ``MutationSettings``; empty: seed 1's."""
-    retention_days: int | None = None
+    retention_days: Annotated[int, msgspec.Meta(ge=1, le=MAX_RETENTION_DAYS)] | None = None
     """After how many days episodes are removed by ``apply_retention``; None: never."""
+
+
+class Settings(Rules, frozen=True, kw_only=True):
+    """Where things are, and who said so."""
+
+    home: Path
+    """The folder of blobs, policies and, where the database is the embedded one, the database."""
+    database: str
+    """The database's URL."""
+    origins: dict[str, str]
+    """``argument``, ``environment``, a file's path or ``default``, by setting."""
 
     @property
     def shown_database(self) -> str:
@@ -79,14 +84,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return file_of(self.database)
 
 
-class _SettingsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _SettingsFile(Rules, frozen=True, kw_only=True):
     home: str | None = None
     database: str | None = None
-    retention_days: Annotated[int, msgspec.Meta(ge=1, le=MAX_RETENTION_DAYS)] | None = None
-    redaction: RedactionSettings = RedactionSettings()
-    rewards: RewardSettings = RewardSettings()
-    embedder: dict[str, Any] = {}
-    mutations: dict[str, Any] = {}
 
 
 def find_settings(
@@ -127,11 +127,7 @@ def find_settings(
         home=folder,
         database=anchored(found_database, relative_to, database_origin),
         origins={"home": home_origin, "database": database_origin},
-        redaction=from_file.redaction,
-        rewards=from_file.rewards,
-        embedder=from_file.embedder,
-        mutations=from_file.mutations,
-        retention_days=from_file.retention_days,
+        **{name: getattr(from_file, name) for name in Rules.__struct_fields__},
     )
 
 
