@@ -7,7 +7,8 @@ import time
 
 import numpy as np
 
-from learnloop.decisions.learning.episode_learning import EpisodeTrainer
+from learnloop.algorithms.on_policy.episode_trainer import EpisodeTrainer
+from learnloop.decisions.learning.episode_candidates import network_config
 from learnloop.decisions.service.request import DecisionRequest
 from learnloop.decisions.service.settings import DecisionSettings, NetworkConfig
 from learnloop.decisions.service.snapshot import PolicySnapshot
@@ -19,7 +20,7 @@ _WARM = 200
 def median_microseconds(number: int) -> float:
     """Returns the median time of ``number`` decisions, each about another vector, in microseconds."""
     network = NetworkConfig(actions=MUTATIONS)
-    policy = EpisodeTrainer(network).train([], seed=0)
+    policy = EpisodeTrainer(network_config(network), network.input_dim, MUTATIONS).train([], seed=0)
     settings = DecisionSettings(model=network)
     served = PolicySnapshot("agent", "policy", 1, settings, "version", "named_actions", policy, None)
     rng = np.random.default_rng(0)

@@ -31,7 +31,7 @@ BROAD_HANDLERS = {
     "traces/recording/clients/wrapping.py: _parsed": "as above: the program reads its own response, whatever it holds",
     "traces/recording/langchain.py: _guard": "as above",
     "traces/recording/instrument.py: wrapper": "an exception thrown at a generator is handed on to that generator",
-    "serve/http/middleware.py: __call__": "becomes the answer of the one who asked, and is logged with its request id",
+    "serve/http/application.py: __call__": "becomes the answer of the one who asked, and is logged with its request id",
     "serve/routes/gateway.py: _begin": "the boundary of capture and agent: logged, and the call goes on unrecorded",
     "serve/routes/gateway.py: _unharmed": "as above",
     "serve/http/ndjson.py: __call__": "becomes the problem of the item, and is logged with the request id",

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from learnloop.core.errors import RewardError, UsageError
 from learnloop.core.protocols import Context, Sample
-from learnloop.evaluation.logged import LoggedDecisions, LoggedEpisodes, LoggedHeldOut
-from learnloop.evaluation.policies import FixedPolicy, UniformPolicy
+from learnloop.evaluation.logged import LoggedDecisions, LoggedEpisodes, LoggedHeldOut, MatchedDecisions
+from learnloop.evaluation.policies import FixedPolicy, FrequentPolicy, UniformPolicy
 
 ACTIONS = ("a", "b", "c")
 
@@ -132,3 +132,11 @@ def test_bad_logs_are_refused_with_the_number_of_rows(change: dict, error: type[
 def test_model_must_be_finite() -> None:
     with pytest.raises(UsageError, match="reward_model is nan"):
         LoggedDecisions(log(3, seed=0), math.nan)
+
+
+def test_what_a_policy_earns_is_how_surely_it_agrees() -> None:
+    samples = [Sample(unit, {}, ["left", "right"], None, "left", 1.0, 0.0) for unit in ("e", "e", "other")]
+    held_out = MatchedDecisions(samples, ["left", "right", "left"])
+    assert held_out.units == ("e", "other")
+    assert held_out.rewards(UniformPolicy()).tolist() == [0.5, 0.5]
+    assert held_out.rewards(FrequentPolicy({"left": 3, "right": 1})).tolist() == [0.5, 1.0]

@@ -5,7 +5,14 @@ import pytest
 
 from learnloop.core.errors import ActionError, UsageError
 from learnloop.core.protocols import Policy, Sample
-from learnloop.evaluation.policies import Choice, FixedPolicy, UniformPolicy, distributions, logged_probabilities
+from learnloop.evaluation.policies import (
+    Choice,
+    FixedPolicy,
+    FrequentPolicy,
+    UniformPolicy,
+    distributions,
+    logged_probabilities,
+)
 
 
 class Canned:
@@ -32,6 +39,13 @@ def test_fixed_takes_its_action_and_no_other() -> None:
         policy.probabilities({}, ["a", "c"])
     with pytest.raises(ActionError, match="not allowed by the mask"):
         policy.probabilities({}, ["a", "b"], [True, False])
+
+
+def test_the_most_frequent_of_those_that_are_allowed() -> None:
+    policy = FrequentPolicy({"a": 5, "b": 3})
+    assert policy.probabilities({}, ["a", "b", "c"]).tolist() == [1, 0, 0]
+    assert policy.probabilities({}, ["a", "b", "c"], [False, True, True]).tolist() == [0, 1, 0]
+    assert np.allclose(policy.probabilities({}, ["x", "y"]), [0.5, 0.5])
 
 
 @pytest.mark.parametrize(
@@ -70,3 +84,17 @@ def test_logged_probabilities_are_those_of_the_logged_actions() -> None:
     ]
     assert logged_probabilities(FixedPolicy("a"), samples).tolist() == [0.0, 1.0]
     assert logged_probabilities(UniformPolicy(), samples).tolist() == [0.5, 0.5]
+
+
+def test_a_policy_is_asked_once_about_the_same_objects() -> None:
+    asked: list[object] = []
+
+    class Counting(UniformPolicy):
+        def probabilities(self, context: object, actions: object, mask: object = None) -> np.ndarray:
+            asked.append(context)
+            return super().probabilities(context, actions, mask)  # type: ignore[arg-type]
+
+    first, second, actions = {"x": 1}, {"x": 1}, ["a", "b"]
+    choices = [Choice(unit, context, actions, None) for unit, context in (("u", first), ("v", first), ("w", second))]
+    assert [row.tolist() for row in distributions(Counting(), choices)] == [[0.5, 0.5]] * 3
+    assert len(asked) == 2

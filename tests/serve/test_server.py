@@ -196,7 +196,7 @@ def test_listening(tmp_path: Path) -> None:
     [
         ("no.such.host.invalid", 0, NotFoundError, "not known here"),
         ("x" * 300, 0, NotFoundError, "not known here"),
-        ("192.0.2.1", 0, NotFoundError, "no address of this machine"),
+        ("192.0.2.1", 0, NotFoundError, "not an address of this machine"),
         ("127.0.0.1", 65_536, UsageError, "0 to 65,535"),
         ("127.0.0.1", -1, UsageError, "0 to 65,535"),
     ],

@@ -18,7 +18,7 @@ from learnloop.core.protocols import Context
 from learnloop.core.records import PolicyVersion, Verdict
 from learnloop.core.seeding import derive_seed, generator
 from learnloop.decisions import logged_samples
-from learnloop.decisions.learning.bandit_candidates import trainer_of
+from learnloop.decisions.learning.candidates import trainer_of
 from learnloop.demo.files import FoundFile, find_files, stream
 from learnloop.demo.packing import CODECS, Packing, context_of, pack
 from learnloop.evaluation import FixedPolicy, OutcomeTable, Verification, VerificationOptions, verify_learning

@@ -7,11 +7,12 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from learnloop.algorithms.base.samples import checked_rewards
 from learnloop.core.arrays import F64, Indices
-from learnloop.core.errors import RewardError, UsageError
+from learnloop.core.errors import UsageError
 from learnloop.core.protocols import HeldOut, Policy, Sample
 from learnloop.evaluation.overlap import Overlap, overlap_of
-from learnloop.evaluation.policies import logged_probabilities
+from learnloop.evaluation.policies import Choice, distributions, logged_probabilities
 
 
 @runtime_checkable
@@ -23,14 +24,11 @@ class LoggedHeldOut(HeldOut, Protocol):
         ...
 
 
-class _LoggedSamples:
-    """Checked samples as numbers, and the units that they are of."""
+class _SamplesOfUnits:
+    """Samples, of which several may be of one unit."""
 
     def __init__(self, samples: Sequence[Sample]) -> None:
-        check_offered(samples)
         self._samples = tuple(samples)
-        self._logged_rewards = checked_rewards(samples)
-        self._propensities = checked_propensities([sample.propensity for sample in samples])
         self._units, self._rows = unit_rows(samples)
 
     @property
@@ -38,12 +36,45 @@ class _LoggedSamples:
         """The episodes, in the order of their first sample."""
         return self._units
 
+    def _unit_sums(self, values: F64) -> F64:
+        return np.bincount(self._rows, values, minlength=len(self._units)).astype(np.float64)
+
+    def _unit_means(self, values: F64) -> F64:
+        return self._unit_sums(values) / np.bincount(self._rows, minlength=len(self._units))
+
+
+class MatchedDecisions(_SamplesOfUnits):
+    """Held-out decisions of which it is known what should be chosen: what a policy earns is how surely it does so.
+
+    Args:
+        samples: what is asked; what they earned is not looked at.
+        matches: what should be chosen in each.
+    """
+
+    def __init__(self, samples: Sequence[Sample], matches: Sequence[str]) -> None:
+        super().__init__(samples)
+        self._choices = [Choice(each.unit, each.context, each.actions, each.mask) for each in samples]
+        self._positions = [each.actions.index(match) for each, match in zip(samples, matches, strict=True)]
+
+    def rewards(self, policy: Policy) -> F64:
+        """Returns the probability of what should be chosen, averaged within each unit, shape ``(num_units,)``."""
+        rows = distributions(policy, self._choices)
+        matched = [row[at] for row, at in zip(rows, self._positions, strict=True)]
+        return self._unit_means(np.array(matched, dtype=np.float64))
+
+
+class _LoggedSamples(_SamplesOfUnits):
+    """Checked samples as numbers."""
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        super().__init__(samples)
+        check_offered(samples)
+        self._logged_rewards = checked_rewards(samples)
+        self._propensities = checked_propensities([sample.propensity for sample in samples])
+
     def _ratios(self, policy: Policy) -> F64:
         """Returns pi(a_i | x_i) / p_i of each sample."""
         return logged_probabilities(policy, self._samples) / self._propensities
-
-    def _unit_sums(self, values: F64) -> F64:
-        return np.bincount(self._rows, values, minlength=len(self._units)).astype(np.float64)
 
 
 class LoggedDecisions(_LoggedSamples):
@@ -89,9 +120,6 @@ class LoggedDecisions(_LoggedSamples):
         """Returns how much these samples say about ``policy``."""
         weights = self._ratios(policy)
         return overlap_of(weights, self._unit_means(weights) - 1.0)
-
-    def _unit_means(self, values: F64) -> F64:
-        return self._unit_sums(values) / np.bincount(self._rows, minlength=len(self._units))
 
 
 class LoggedEpisodes(_LoggedSamples):
@@ -170,19 +198,6 @@ def unit_rows(samples: Sequence[Sample]) -> tuple[tuple[str, ...], Indices]:
     numbers: dict[str, int] = {}
     rows = np.array([numbers.setdefault(sample.unit, len(numbers)) for sample in samples], dtype=np.intp)
     return tuple(numbers), rows
-
-
-def checked_rewards(samples: Sequence[Sample]) -> F64:
-    """Returns the samples' rewards, shape ``(num_samples,)``.
-
-    Raises:
-        RewardError: one is missing or not finite; it is never read as 0.
-    """
-    rewards = np.array([sample.reward for sample in samples], dtype=np.float64)  # None becomes NaN
-    num_bad = int(np.sum(~np.isfinite(rewards)))
-    if num_bad:
-        raise RewardError(f"{num_bad} of {len(samples)} samples have no finite reward; leave samples without one out")
-    return rewards
 
 
 def checked_propensities(values: Sequence[float | None]) -> F64:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +28,21 @@ class UniformPolicy:
         if total == 0:
             raise ActionError(f"the mask allows none of the {len(actions)} actions; allow at least one")
         return allowed / total
+
+
+class FrequentPolicy:
+    """Chooses the allowed action that was chosen most often; uniform where none of them ever was."""
+
+    def __init__(self, counts: Mapping[str, int]) -> None:
+        self._counts = counts
+
+    def probabilities(self, context: Context, actions: Sequence[str], mask: Sequence[bool] | None = None) -> F64:
+        """Returns the probability of each action, ties shared, shape ``(len(actions),)``."""
+        uniform = UniformPolicy().probabilities(context, actions, mask)
+        counts = np.array([self._counts.get(action, 0) for action in actions]) * (uniform > 0)
+        best = ((counts == counts.max()) & (uniform > 0)).astype(np.float64)
+        shared: F64 = best / best.sum()
+        return shared
 
 
 class FixedPolicy:
@@ -64,14 +79,21 @@ class Choice(NamedTuple):
 def distributions(policy: Policy, choices: Sequence[Choice]) -> list[F64]:
     """Returns ``policy``'s probabilities for each choice, each of shape ``(len(actions),)``, after checking them all.
 
+    Choices of the same objects (context, actions and mask) are asked about once, and share the array.
+
     Raises:
         UsageError: they are not a distribution over the allowed actions (a NaN, a wrong shape, a wrong sum); the
             message names the policy and the unit.
     """
-    rows = [
-        np.asarray(policy.probabilities(choice.context, choice.actions, choice.mask), dtype=np.float64)
-        for choice in choices
-    ]
+    asked: dict[tuple[int, int, int], F64] = {}
+    rows = []
+    for choice in choices:
+        key = (id(choice.context), id(choice.actions), id(choice.mask))
+        row = asked.get(key)
+        if row is None:
+            found = policy.probabilities(choice.context, choice.actions, choice.mask)
+            row = asked[key] = np.asarray(found, dtype=np.float64)
+        rows.append(row)
     sizes = [len(choice.actions) for choice in choices]
     fits = all(row.shape == (size,) for row, size in zip(rows, sizes, strict=True))
     if not rows or (fits and _all_sound(rows, sizes, choices)):

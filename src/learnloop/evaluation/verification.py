@@ -42,6 +42,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from learnloop.algorithms.base.samples import checked_rewards
 from learnloop.core.arrays import F64
 from learnloop.core.checks import check_range
 from learnloop.core.errors import UsageError
@@ -59,7 +60,7 @@ from learnloop.evaluation.controls import (
     run_arms,
 )
 from learnloop.evaluation.intervals import Interval, paired_interval
-from learnloop.evaluation.logged import LoggedHeldOut, checked_rewards
+from learnloop.evaluation.logged import LoggedHeldOut
 from learnloop.evaluation.overlap import MAX_WEIGHT_Z, Overlap
 from learnloop.evaluation.permutation import (
     holm,

@@ -34,7 +34,7 @@ What is done before an endpoint runs
     (gzip, deflate: the endpoint sees the plain bytes) are limited; such a ``Problem`` is simply let through.
 
 Errors
-    Raise ``Problem(status, detail)`` or any ``LearnloopError`` (``problems.STATUSES`` maps them). All are answered as
+    Raise ``Problem(status, detail)`` or any ``LearnloopError`` (``service.STATUSES`` maps them). All are answered as
     RFC 9457 problems, or as ``Operations(error_body=...)`` says: a function of the ASGI scope and the ``Problem`` that
     returns the bytes and their media type; it holds for all paths of the group, 401 and 405 included. Anything else
     that is raised is a 500 that tells nothing and is logged with the request id.
@@ -52,9 +52,9 @@ from learnloop.serve.app import create_app
 from learnloop.serve.http.application import Application
 from learnloop.serve.http.calls import call_of, read_body
 from learnloop.serve.http.json_bodies import answer, read_json
-from learnloop.serve.http.limits import Limits
 from learnloop.serve.http.operations import Operations
 from learnloop.serve.http.problems import FieldError, Problem
+from learnloop.serve.http.site import Limits
 from learnloop.serve.options import ServeOptions
 from learnloop.serve.routes.gateway import GatewayOptions, make_gateway
 from learnloop.serve.server import Listening, serve

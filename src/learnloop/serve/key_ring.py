@@ -68,7 +68,7 @@ class KeyRing:
         ``X-Learnloop-Key`` wins: calls that pass the gateway may need ``Authorization`` for the model's own key.
 
         Raises:
-            Problem: 401 where keys exist and this is none of them.
+            Problem: 401 where keys exist and this is not one of them.
         """
         if not self._by_prefix:
             return None

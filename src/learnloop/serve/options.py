@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from learnloop.serve.http.limits import Limits
+from learnloop.serve.http.site import Limits
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8700
-OTLP_PORT = 4318
-"""Where OpenTelemetry exporters send to unless they are told otherwise."""
 
 
 class ServeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

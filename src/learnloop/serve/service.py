@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, ParamSpec, TypeVar
 
 from starlette.requests import Request
 
+from learnloop.core.errors import (
+    AuthError,
+    ConflictError,
+    FormatError,
+    LearnloopError,
+    MissingExtraError,
+    NotFoundError,
+    StoreError,
+    StoreFullError,
+    UnreachableError,
+    UsageError,
+)
 from learnloop.core.ids import new_id
 from learnloop.core.records import ApiScope
 from learnloop.core.version import __version__
 from learnloop.loop import Workspace
 from learnloop.loop.workspace.api_keys import list_keys
+from learnloop.loop.workspace.idempotent_answers import RUNNING, Claim, claim_request, keep_answer, release_request
 from learnloop.serve.http.problems import ErrorTable
-from learnloop.serve.http.site import About, Site
+from learnloop.serve.http.site import About, KeptAnswer, Site
 from learnloop.serve.http.threads import Threads
-from learnloop.serve.kept_answers import StoredAnswers
 from learnloop.serve.key_ring import CREDENTIALS, KeyRing
 from learnloop.serve.options import ServeOptions
-from learnloop.serve.problems import HIDDEN, STATUSES
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
 
 ABOUT = About(
     title="learnloop",
@@ -40,6 +50,69 @@ ABOUT = About(
     origin_advice="start the server with --allow-origin ORIGIN",
     path_advice="GET /openapi.json lists them",
 )
+STATUSES: Mapping[type[Exception], int] = {
+    FormatError: 400,
+    MissingExtraError: 501,
+    UsageError: 422,
+    NotFoundError: 404,
+    AuthError: 403,
+    ConflictError: 409,
+    UnreachableError: 503,
+    StoreFullError: 507,
+    StoreError: 503,
+    LearnloopError: 500,
+}
+"""The status of each error; a class that is not listed has its nearest base's."""
+
+HIDDEN = {
+    403: "this is not allowed",
+    500: "the server failed; its log has the reason under this request id",
+    503: "the store does not answer or refuses; try again later",
+    507: "no space is left for the store; free some, nothing of this request was kept",
+}
+"""What is said in place of an error's own words where these may tell of the server's inside."""
+
+
+class StoredAnswers:
+    """Keeps answers to requests with an ``Idempotency-Key`` in the store of a workspace, for all servers over it.
+
+    Args:
+        workspace: whose.
+        threads: where the store is called.
+        errors: says what an error of the store is to the client.
+    """
+
+    def __init__(self, workspace: Workspace, threads: Threads, errors: ErrorTable) -> None:
+        self._workspace = workspace
+        self._threads = threads
+        self._errors = errors
+
+    async def claim(self, answer_id: str, fingerprint: str) -> Claim | KeptAnswer:
+        """Claims a request, or returns what is known of it where it is not to be run."""
+        found = await self._call(claim_request, answer_id, fingerprint)
+        if isinstance(found, Claim):
+            return found
+        status = None if found.status == RUNNING else found.status
+        return KeptAnswer(found.fingerprint, status, found.media_type, found.body)
+
+    async def keep(self, claim: Any, status: int, media_type: str, body: bytes) -> None:
+        """Puts the answer in the place of its claim; when this returns it is on the disk."""
+        await self._call(keep_answer, claim, status, media_type, body)
+
+    async def release(self, claim: Any) -> None:
+        """Gives up a claim, so that the request may be tried again at once."""
+        await self._call(release_request, claim)
+
+    async def _call(self, function: Callable[..., T], *args: Any) -> T:
+        """Returns what a function of the store returns.
+
+        Raises:
+            Problem: the store does not do it, or is too busy.
+        """
+        try:
+            return await self._threads.call(function, self._workspace, *args)
+        except LearnloopError as error:
+            raise self._errors.problem(error) from error
 
 
 class Service:
@@ -55,7 +128,7 @@ class Service:
         self.options = options
         self.keys = KeyRing(lambda: list_keys(workspace), options.key_seconds)
         self.threads = Threads(options.limits.num_threads, options.limits.num_waiting, "learnloop-serve")
-        errors = ErrorTable(STATUSES, HIDDEN, self._scrubbed)
+        errors = ErrorTable(STATUSES, HIDDEN, self._hide_place)
         self.site = Site(
             about=ABOUT,
             limits=options.limits,
@@ -78,8 +151,8 @@ class Service:
         """
         return await self.threads.call(function, *args, **kwargs)
 
-    def _scrubbed(self, error: Exception) -> str:
-        """Returns an error's words without the place of the store, which is none of a client's business."""
+    def _hide_place(self, error: Exception) -> str:
+        """Returns an error's words without the place of the store, which is not a client's business."""
         settings, text = self.workspace.settings, str(error)
         for place in (settings.database_file, settings.shown_database, settings.home):
             if place is not None:

@@ -39,21 +39,21 @@ def listen(host: str, ports: list[int]) -> Listening:
         ports: 0 for any free one.
 
     Raises:
-        UsageError: a port is none.
-        NotFoundError: the host is unknown, or no address of this machine.
+        UsageError: a port is not a valid one.
+        NotFoundError: the host is unknown, or not an address of this machine.
         ConflictError: a port is in use.
         AuthError: the system does not allow it.
     """
     wrong = [port for port in ports if not 0 <= port <= _MAX_PORT]
     if wrong:
-        raise UsageError(f"port {wrong[0]} is none; allowed are 0 to {_MAX_PORT:,}, 0 for any free one")
+        raise UsageError(f"{wrong[0]} is not a valid port; allowed are 0 to {_MAX_PORT:,}, 0 for any free one")
     addresses = _addresses(host)
     sockets: list[socket.socket] = []
     try:
         for port in ports:
             chosen = port
             for family, address in addresses:
-                sockets.append(_bound(family, address, chosen, host))
+                sockets.append(_bind(family, address, chosen, host))
                 chosen = chosen or sockets[-1].getsockname()[1]  # all addresses of a name get the same free port
     except BaseException:
         for each in sockets:
@@ -83,7 +83,7 @@ def _has_ipv6() -> bool:
     return True
 
 
-def _bound(family: int, address: str, port: int, host: str) -> socket.socket:
+def _bind(family: int, address: str, port: int, host: str) -> socket.socket:
     made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named: asyncio delays answers to others
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -93,18 +93,18 @@ def _bound(family: int, address: str, port: int, host: str) -> socket.socket:
         made.listen(_BACKLOG)
     except OSError as error:
         made.close()
-        raise _explained(error, address, port, host) from error
+        raise _error_of(error, address, port, host) from error
     return made
 
 
-def _explained(error: OSError, address: str, port: int, host: str) -> Exception:
+def _error_of(error: OSError, address: str, port: int, host: str) -> Exception:
     place = f"{address} port {port}"
     if error.errno == errno.EADDRINUSE:
         return ConflictError(f"{place} is in use by another program; end it or choose another port with --port")
     if error.errno in (errno.EACCES, errno.EPERM):
         return AuthError(f"{place} may not be used ({error.strerror}); ports below 1024 are for root, choose another")
     if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
-        return NotFoundError(f"the host {host!r} ({address}) is no address of this machine; give one of its own")
+        return NotFoundError(f"the host {host!r} ({address}) is not an address of this machine; give one of its own")
     return NotFoundError(f"{place} cannot be listened on: {error.strerror}")
 
 

@@ -11,6 +11,9 @@ from typing import Any
 
 import msgspec
 
+from learnloop.algorithms.building import translate
+from learnloop.algorithms.on_policy.ppo import PPOConfig
+from learnloop.core.decoding import convert_record
 from learnloop.core.errors import UsageError, one_of
 
 
@@ -245,3 +248,21 @@ def find_preset(algorithm: str, env: str, name: str | None) -> Preset:
         known = [PLAIN, *(preset for owner, preset in PRESETS if owner == algorithm)]
         raise UsageError(f"{algorithm} has no preset {name!r}; it has {one_of(known)}")
     return found
+
+
+def prompt_mutation_config(what: str, options: Mapping[str, Any], **chosen: Any) -> PPOConfig:
+    """Returns PPO's hyper-parameters where others send the data: seed 1's preset, then ``chosen``, then ``options``.
+
+    Args:
+        what: how messages call ``options``, such as ``model.options``.
+        options: of PPO, or the seed's names of them.
+        chosen: what stands in the place of the preset's values.
+
+    Raises:
+        UsageError: an option is unknown or not allowed.
+    """
+    given = {**PRESETS["ppo", "prompt-mutation"].options, **chosen, **translate("ppo", options)}
+    config = convert_record(given, f"{what} {dict(options)} do not fit PPO", PPOConfig, strict=False)
+    if config.normalize_observations or config.normalize_rewards:
+        raise UsageError(f"{what}: normalize_observations and normalize_rewards are not for data that others send")
+    return config

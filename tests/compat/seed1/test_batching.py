@@ -28,17 +28,16 @@ class Counting(MutationLearner):
     """Notes how many were chosen at once, and fails as it is told."""
 
     def __init__(self) -> None:
-        super().__init__(read_mutation_settings({"input_dim": SIZE}))
+        super().__init__(read_mutation_settings({"input_dim": SIZE}), Path("/nonexistent"))
         self.sizes: list[int] = []
         self.failure: Exception | None = None
 
-    def select_many(self, states: Sequence[Any], deterministic: Sequence[bool]) -> list[Selection]:
+    def select_many(self, states: Sequence[Any], deterministic: Sequence[bool]) -> list[Selection | DivergedError]:
         self.sizes.append(len(states))
         if self.failure is not None:
             raise self.failure
-        if any(state[0] == 7 for state in states):
-            raise DivergedError("seven")
-        return super().select_many(states, deterministic)
+        found = super().select_many(states, deterministic)
+        return [DivergedError("seven") if state[0] == 7 else each for state, each in zip(states, found, strict=True)]
 
 
 @pytest.fixture

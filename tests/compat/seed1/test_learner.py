@@ -12,23 +12,27 @@ import pytest
 from safetensors import safe_open
 
 from learnloop.algorithms.on_policy.segment_ppo import MAX_NORM, dropout_of
-from learnloop.compat.seed1.learner import MAX_BATCH, MutationLearner, Snapshot
+from learnloop.compat.seed1.learner import MAX_BATCH, MutationLearner, Selection, Snapshot
 from learnloop.compat.seed1.settings import MUTATIONS, MutationSettings, read_mutation_settings
 from learnloop.compat.seed1.transition_buffer import SentTransition, segments_of, steps_of
-from learnloop.compat.seed1.update_process import Done, Job, UpdateProcess
+from learnloop.compat.seed1.update_process import UpdateProcess
 from learnloop.core.errors import (
     ActionError,
     ConflictError,
     ContextError,
     CorruptError,
+    DivergedError,
     LearnloopError,
     NotFoundError,
     UnreachableError,
     UsageError,
 )
 from learnloop.nn.mlp.network import MLP, Head, MLPConfig
+from learnloop.system.state_file import State
 
 SIZE = 6
+NOWHERE = Path("/nonexistent/checkpoints")
+"""For learners that save nothing."""
 OPTIONS: dict[str, Any] = {"net_arch": (16, 8), "batch_size": 4}
 SETTINGS = MutationSettings(input_dim=SIZE, min_transitions=8, buffer_size=64, seed=3, options=OPTIONS)
 SMALL = MLPConfig(
@@ -56,7 +60,7 @@ def filled(learner: MutationLearner, count: int = 8, seed: int = 0) -> MutationL
 
 
 def same(left: MutationLearner, right: MutationLearner) -> bool:
-    return left._ppo.parameter_hash() == right._ppo.parameter_hash()
+    return left.ppo.parameter_hash() == right.ppo.parameter_hash()
 
 
 def test_the_network_is_that_of_the_seed() -> None:
@@ -66,12 +70,12 @@ def test_the_network_is_that_of_the_seed() -> None:
     assert (config.learning_rate, config.gamma, config.gae_lambda, config.clip_range) == (3e-4, 0.99, 0.95, 0.2)
     assert (config.ent_coef, config.vf_coef, config.n_epochs, config.batch_size) == (0.01, 0.5, 4, 64)
     assert (config.n_steps, config.layer_norm, config.dropout, config.init) == (2048, True, 0.1, "xavier")
-    learner = MutationLearner(MutationSettings(seed=0))
-    assert learner._ppo.network.input_size == 1536
-    assert learner._ppo.network.output_size == len(MUTATIONS) + 1
+    learner = MutationLearner(MutationSettings(seed=0), NOWHERE)
+    assert learner.ppo.network.input_size == 1536
+    assert learner.ppo.network.output_size == len(MUTATIONS) + 1
     sizes = [1536, 256, 256, 128]
     hidden = sum(a * b + 3 * b for a, b in pairwise(sizes))  # weights, bias, scale and shift of the normalisation
-    assert learner._ppo.network.parameters.size == 2 * hidden + 128 * 5 + 5 + 128 + 1
+    assert learner.ppo.network.parameters.size == 2 * hidden + 128 * 5 + 5 + 128 + 1
 
 
 def test_settings_have_the_seeds_names_and_refuse_what_is_unknown() -> None:
@@ -86,8 +90,8 @@ def test_settings_have_the_seeds_names_and_refuse_what_is_unknown() -> None:
 
 def test_the_ratio_is_1_before_the_first_gradient_step() -> None:
     """F1.1: what chose and what learns see the same, dropout included: ratios differ from 1 by rounding alone."""
-    learner = filled(MutationLearner(SETTINGS), 64)
-    assert learner._ppo.network.num_masks > 0
+    learner = filled(MutationLearner(SETTINGS, NOWHERE), 64)
+    assert learner.ppo.network.num_masks > 0
     updated = learner.update()
     assert updated is not None
     assert updated.record.metrics["train/max_first_log_ratio"] <= 2e-6
@@ -99,7 +103,7 @@ def test_the_ratio_is_1_before_the_first_gradient_step() -> None:
 
 
 def test_a_choice_is_what_the_distribution_says() -> None:
-    learner = MutationLearner(SETTINGS)
+    learner = MutationLearner(SETTINGS, NOWHERE)
     state = states(1)[0]
     shown = learner.distribution(state)
     assert sum(shown) == pytest.approx(1)
@@ -117,7 +121,7 @@ def test_a_choice_is_what_the_distribution_says() -> None:
 @pytest.mark.parametrize("count", [8, 9, 13, 61, 64])
 def test_any_number_of_experiences_updates(count: int) -> None:
     """F1.2: a last minibatch of 1 is no fault."""
-    updated = filled(MutationLearner(SETTINGS), count).update()
+    updated = filled(MutationLearner(SETTINGS, NOWHERE), count).update()
     assert updated is not None
     assert updated.record.num_samples == count
     assert updated.figures.buffer_size == 0
@@ -126,7 +130,7 @@ def test_any_number_of_experiences_updates(count: int) -> None:
 def test_129_experiences_of_the_seeds_batch_size() -> None:
     """F1.2, with the seed's numbers."""
     settings = MutationSettings(input_dim=SIZE, seed=1, options={"net_arch": (8,)})
-    learner = filled(MutationLearner(settings), 127)
+    learner = filled(MutationLearner(settings, NOWHERE), 127)
     assert learner.update() is None
     filled(learner, 2, seed=9)
     assert learner.update() is not None
@@ -157,16 +161,16 @@ def clients(learner: MutationLearner) -> list[list[SentTransition]]:
 
 def test_interleaved_clients_have_the_advantages_of_clients_one_after_the_other() -> None:
     """F1.3: bit for bit, and no step gets an advantage from another client's reward."""
-    learner = MutationLearner(SETTINGS)
+    learner = MutationLearner(SETTINGS, NOWHERE)
     poor, rich = clients(learner)
     mixed = [each for pair in zip(poor, rich, strict=True) for each in pair]
     found = {}
     for name, order in (("mixed", mixed), ("apart", poor + rich)):
-        batch = learner._ppo.prepare(steps_of(segments_of(order), SIZE)).batch
+        batch = learner.ppo.prepare(steps_of(segments_of(order), SIZE)).batch
         found[name] = batch.advantages
     assert found["mixed"].tobytes() == found["apart"].tobytes()
     values = np.array([each.value for each in poor], dtype=np.float64)
-    last = float(learner._ppo.value(poor[-1].next_observation[None])[0])
+    last = float(learner.ppo.value(poor[-1].next_observation[None])[0])
     ahead = np.append(values[1:], last)  # the limit is bootstrapped
     deltas = 0.99 * ahead - values
     expected = [sum((0.99 * 0.95) ** k * deltas[t + k] for k in range(5 - t)) for t in range(5)]
@@ -176,7 +180,7 @@ def test_interleaved_clients_have_the_advantages_of_clients_one_after_the_other(
 
 def test_without_identity_each_experience_is_an_episode_of_one_step() -> None:
     """F1.3: whether the row after it is another client's cannot be known."""
-    learner = MutationLearner(SETTINGS)
+    learner = MutationLearner(SETTINGS, NOWHERE)
     path = states(3)
     found = [
         transition(learner, path[step], next_observation=path[step + 1], reward=5.0, terminated=False)
@@ -184,13 +188,13 @@ def test_without_identity_each_experience_is_an_episode_of_one_step() -> None:
     ]
     steps = steps_of(segments_of(found), SIZE)
     assert steps.ended.all()
-    batch = learner._ppo.prepare(steps).batch
-    ahead = learner._ppo.value(path[1:])
+    batch = learner.ppo.prepare(steps).batch
+    ahead = learner.ppo.value(path[1:])
     np.testing.assert_allclose(batch.returns, 5 + 0.99 * ahead, atol=1e-5)
 
 
 def test_two_programs_with_one_key_do_not_mix() -> None:
-    learner = MutationLearner(SETTINGS)
+    learner = MutationLearner(SETTINGS, NOWHERE)
     one, two = states(4, 1), states(4, 2)
     order = []
     for step in range(3):
@@ -207,16 +211,16 @@ def test_two_programs_with_one_key_do_not_mix() -> None:
 
 
 def test_experiences_of_an_earlier_policy_are_counted_and_weighted() -> None:
-    learner = MutationLearner(SETTINGS)
+    learner = MutationLearner(SETTINGS, NOWHERE)
     old = [transition(learner, state, reward=1.0) for state in states(8)]
     for _ in range(5):
         filled(learner, 32, seed=4).update()
     for each in old:
         learner.store(each)
-    prepared = learner._ppo.prepare(steps_of(segments_of(old), SIZE))
+    prepared = learner.ppo.prepare(steps_of(segments_of(old), SIZE))
     assert prepared.num_stale == 8
     assert prepared.batch.weights is not None
-    outputs = learner._snapshot
+    outputs = learner.snapshot
     for row, each in enumerate(old):
         now = np.log(learner.distribution(each.observation)[each.action])
         assert prepared.batch.weights[row] == pytest.approx(min(1.0, np.exp(now - each.log_prob)), rel=1e-4)
@@ -228,7 +232,7 @@ def test_experiences_of_an_earlier_policy_are_counted_and_weighted() -> None:
 
 def test_a_full_buffer_refuses_and_keeps_what_it_has() -> None:
     """F1.9: nothing is dropped."""
-    learner = filled(MutationLearner(SETTINGS), 64)
+    learner = filled(MutationLearner(SETTINGS, NOWHERE), 64)
     with pytest.raises(ConflictError, match="64"):
         filled(learner, 1)
     updated = learner.update()
@@ -258,17 +262,17 @@ def test_a_full_buffer_refuses_and_keeps_what_it_has() -> None:
 )
 def test_what_is_wrong_is_refused_and_changes_nothing(fields: dict[str, Any], kind: type[LearnloopError]) -> None:
     """F1.5."""
-    learner = MutationLearner(SETTINGS)
+    learner = MutationLearner(SETTINGS, NOWHERE)
     good = transition(learner, states(1)[0])
     with pytest.raises(kind):
         learner.store(good._replace(**fields))
-    assert len(learner._buffer) == 0
+    assert len(learner.buffer) == 0
 
 
 @pytest.mark.parametrize("field", ["observation", "next_observation"])
 def test_the_largest_numbers_that_are_taken_can_be_learned_from(field: str) -> None:
     """A fault of ours: one experience beyond what a network can read, and no update came to an end any more."""
-    learner = filled(MutationLearner(SETTINGS), 20)
+    learner = filled(MutationLearner(SETTINGS, NOWHERE), 20)
     largest = np.array([-1, 1, 1, 1, 1, 1], dtype=np.float32) * np.float32(0.4 * MAX_NORM)
     learner.store(transition(learner, states(1)[0], terminated=False)._replace(**{field: largest}))
     assert learner.update() is not None
@@ -277,7 +281,7 @@ def test_the_largest_numbers_that_are_taken_can_be_learned_from(field: str) -> N
 
 def test_statistics_are_those_of_what_came() -> None:
     """F1.4."""
-    learner = filled(MutationLearner(SETTINGS), 9)
+    learner = filled(MutationLearner(SETTINGS, NOWHERE), 9)
     assert learner.stats() is None
     updated = learner.update()
     assert updated is not None
@@ -289,7 +293,7 @@ def test_statistics_are_those_of_what_came() -> None:
 
 
 def test_a_longer_episode_counts_once_with_the_sum_of_its_rewards() -> None:
-    learner = MutationLearner(SETTINGS)
+    learner = MutationLearner(SETTINGS, NOWHERE)
     path = states(10)
     for step in range(9):
         fields = {
@@ -310,7 +314,8 @@ def test_it_learns() -> None:
     learner = MutationLearner(
         MutationSettings(
             input_dim=SIZE, min_transitions=128, seed=0, options={"net_arch": (32, 32), "learning_rate": 3e-3}
-        )
+        ),
+        NOWHERE,
     )
     for number in range(25):
         for state in states(256, number):
@@ -434,12 +439,12 @@ def test_what_was_changed_or_does_not_fit_is_refused_whole(tmp_path: Path) -> No
     file = tmp_path / "good.safetensors"
     data = file.read_bytes()
     head = 8 + int.from_bytes(data[:8], "little")
-    before = learner._ppo.parameter_hash()
+    before = learner.ppo.parameter_hash()
 
     def refused() -> None:
         with pytest.raises(CorruptError):
             learner.load("good")
-        assert learner._ppo.parameter_hash() == before
+        assert learner.ppo.parameter_hash() == before
 
     for where in (0, 8, head // 2, head, (head + len(data)) // 2, len(data) - 1):
         changed = bytearray(data)
@@ -460,7 +465,7 @@ def test_what_was_changed_or_does_not_fit_is_refused_whole(tmp_path: Path) -> No
 
 def test_numbers_that_are_not_finite_are_refused(tmp_path: Path) -> None:
     learner = MutationLearner(SETTINGS, tmp_path)
-    learner._ppo.network.parameters[3] = np.nan
+    learner.ppo.network.parameters[3] = np.nan
     learner.save("bad")
     with pytest.raises(CorruptError, match="not finite"):
         learner.load("bad")
@@ -504,7 +509,7 @@ def test_an_update_counts_where_its_checkpoint_cannot_be_saved(
 def test_a_process_learns_the_same(tmp_path: Path) -> None:
     process = UpdateProcess()
     try:
-        here, there = MutationLearner(SETTINGS), MutationLearner(SETTINGS, learn=process.learn)
+        here, there = MutationLearner(SETTINGS, NOWHERE), MutationLearner(SETTINGS, NOWHERE, learn=process.learn)
         for seed in range(2):
             assert filled(here, 20, seed).update() is not None
             assert filled(there, 20, seed).update() is not None
@@ -517,7 +522,7 @@ def test_a_process_learns_the_same(tmp_path: Path) -> None:
 def test_a_process_that_ended_is_started_again() -> None:
     process = UpdateProcess()
     try:
-        learner = MutationLearner(SETTINGS, learn=process.learn)
+        learner = MutationLearner(SETTINGS, NOWHERE, learn=process.learn)
         assert filled(learner, 20).update() is not None
         process.close()
         assert filled(learner, 20).update() is not None
@@ -526,23 +531,23 @@ def test_a_process_that_ended_is_started_again() -> None:
 
 
 def test_an_update_that_fails_changes_nothing_and_keeps_the_experiences() -> None:
-    def fail(job: Job) -> Done:
+    def fail(job: State) -> State:
         raise UnreachableError("it is gone")
 
-    learner = filled(MutationLearner(SETTINGS, learn=fail), 20)
-    before = learner._ppo.parameter_hash()
-    waiting = list(learner._buffer.transitions)
+    learner = filled(MutationLearner(SETTINGS, NOWHERE, learn=fail), 20)
+    before = learner.ppo.parameter_hash()
+    waiting = list(learner.buffer.transitions)
     with pytest.raises(UnreachableError):
         learner.update()
-    assert learner._ppo.parameter_hash() == before
-    assert learner._buffer.transitions == waiting
+    assert learner.ppo.parameter_hash() == before
+    assert learner.buffer.transitions == waiting
     assert learner.stats() is None
 
 
 def test_updates_that_fail_do_not_let_the_buffer_grow_and_it_can_be_loaded(tmp_path: Path) -> None:
     """A fault of ours: each one let as many in again, and what was saved then could not be loaded."""
 
-    def fail(job: Job) -> Done:
+    def fail(job: State) -> State:
         with pytest.raises(ConflictError):
             filled(learner, 2 * room, seed=2)
         raise UnreachableError("it is gone")
@@ -553,13 +558,13 @@ def test_updates_that_fail_do_not_let_the_buffer_grow_and_it_can_be_loaded(tmp_p
     for _ in range(3):
         with pytest.raises(UnreachableError):
             learner.update()
-        assert room < len(learner._buffer.transitions) <= 2 * room
+        assert room < len(learner.buffer.transitions) <= 2 * room
         with pytest.raises(ConflictError):
             filled(learner, 1)
     learner.save("full")
     again = MutationLearner(SETTINGS, tmp_path)
     again.load("full")
-    assert len(again._buffer) == len(learner._buffer)
+    assert len(again.buffer) == len(learner.buffer)
     assert again.update() is not None
     filled(again, room)
 
@@ -582,3 +587,25 @@ def test_outputs_stay_when_others_are_asked_for() -> None:
         before = kept.copy()
         snapshot.outputs([second] * number)
         np.testing.assert_array_equal(kept, before)
+
+
+def test_only_the_choices_whose_numbers_overflow_are_refused() -> None:
+    """What one embedding makes of the network is no fault of the others that pass through it with that one."""
+    learner = MutationLearner(SETTINGS, NOWHERE)
+    good, bad = states(2)
+    predict = learner.snapshot.network.predict
+
+    def overflowing(rows: np.ndarray, dropout: np.ndarray | None) -> np.ndarray:
+        outputs = predict(rows, dropout)
+        outputs[(rows == bad).all(axis=1), 2] = np.inf
+        return outputs
+
+    learner.snapshot.network.predict = overflowing  # type: ignore[method-assign]
+    first, second, third = learner.select_many([good, bad, good], [True] * 3)
+    assert isinstance(first, Selection)
+    assert isinstance(third, Selection)
+    assert first.action == third.action == learner.select(good, deterministic=True).action
+    assert isinstance(second, DivergedError)
+    for ask in (learner.select, learner.distribution):
+        with pytest.raises(DivergedError):
+            ask(bad)

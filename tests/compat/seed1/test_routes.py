@@ -17,11 +17,11 @@ import pytest
 from learnloop.compat.groups import COMPATIBLE_GROUPS
 from learnloop.compat.seed1.learner import MutationLearner
 from learnloop.compat.seed1.settings import MUTATIONS
-from learnloop.compat.seed1.update_process import Done, Job
 from learnloop.core.errors import UnreachableError
 from learnloop.core.records import ApiScope, Decision, LearningUpdate
 from learnloop.loop import Workspace
 from learnloop.loop.workspace.api_keys import create_key
+from learnloop.system.state_file import State
 from tests.serve.conftest import Running, Start
 from tests.serve.running import Reply
 from tests.waiting import PATIENCE_SECONDS, eventually
@@ -260,7 +260,7 @@ def test_what_is_wrong_is_told_and_changes_nothing(
         assert told["error"] == "Invalid JSON"
     assert shared_learner.workspace.store.count(Decision) == 0
     learner = shared_learner.app.shared.part(MutationLearner)
-    assert len(learner._buffer) == 0
+    assert len(learner.buffer) == 0
     assert not (shared_learner.workspace.settings.home / "checkpoints").exists()
 
 
@@ -332,8 +332,8 @@ def advantages(server: Running) -> bytes:
     from learnloop.compat.seed1.transition_buffer import segments_of, steps_of
 
     learner = server.app.shared.part(MutationLearner)
-    steps = steps_of(segments_of(learner._buffer.transitions), SIZE)
-    batch = learner._ppo.prepare(steps).batch
+    steps = steps_of(segments_of(learner.buffer.transitions), SIZE)
+    batch = learner.ppo.prepare(steps).batch
     for row, total in zip(batch.observations, batch.advantages, strict=True):
         assert row.shape == (SIZE,)
         assert np.isfinite(total)
@@ -372,8 +372,8 @@ def test_clients_at_once_learn_as_one_after_the_other(workspace: Workspace, star
         for who, step in order:
             good(server, "/store_experience", step, **headers[who])
         found.append(advantages(server))
-        learner._buffer.take()
-        learner._buffer.settle(learned=True)
+        learner.buffer.take()
+        learner.buffer.settle(learned=True)
     assert found[0] == found[1]
     of_poor, of_rich = np.frombuffer(found[0], np.float32).reshape(2, 5)
     assert np.abs(of_poor).max() < 10 < of_rich.max()
@@ -400,15 +400,15 @@ def test_an_update_whose_process_is_killed_tells_so_and_changes_nothing(server: 
     """A fault of ours: the answer blamed the store."""
     fill(server, 60)
     learner = server.app.shared.part(MutationLearner)
-    learner._learn, learn = _gone, learner._learn
+    learner.learn, learn = _gone, learner.learn
     reply = post(server, "/update", {})
     assert reply.status == 503
     assert "the experiences wait still" in reply.json()["error"]
-    learner._learn = learn
+    learner.learn = learn
     assert good(server, "/update", {})["update_count"] == 1
 
 
-def _gone(job: Job) -> Done:
+def _gone(job: State) -> State:
     raise UnreachableError("the process that learns ended before it was done (nothing more comes); try again")
 
 

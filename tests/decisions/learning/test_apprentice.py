@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from learnloop.core.clock import now
 from learnloop.core.errors import UsageError
 from learnloop.core.ids import new_id
 from learnloop.core.records import Agent, Decision, DecisionMode
-from learnloop.decisions.learning.apprentice import (
-    FrequentPolicy,
-    MatchedDecisions,
-    imitation_samples,
-    match_rate,
-)
+from learnloop.decisions.learning.apprentice import imitation_samples, match_rate
 from learnloop.decisions.log import Logged
-from learnloop.evaluation import UniformPolicy
 from learnloop.store import Store
 
 
@@ -62,20 +55,3 @@ def test_full_information() -> None:
     found = imitation_samples(logged)
     assert [(each.action, each.reward) for each in found] == [("a", 0), ("b", 1), ("c", 0), ("a", 1), ("c", 0)]
     assert {each.propensity for each in found} == {1.0}
-
-
-def test_what_a_policy_earns_is_how_surely_it_agrees() -> None:
-    held_out = MatchedDecisions(
-        [Logged(decision("left", episode_id="e"), None), Logged(decision("right", episode_id="e"), None),
-         Logged(decision("left"), None)]
-    )  # fmt: skip
-    assert len(held_out.units) == 2
-    assert held_out.rewards(UniformPolicy()).tolist() == [0.5, 0.5]
-    assert held_out.rewards(FrequentPolicy({"left": 3, "right": 1})).tolist() == [0.5, 1.0]
-
-
-def test_the_most_frequent_of_those_that_are_allowed() -> None:
-    policy = FrequentPolicy({"a": 5, "b": 3})
-    assert policy.probabilities({}, ["a", "b", "c"]).tolist() == [1, 0, 0]
-    assert policy.probabilities({}, ["a", "b", "c"], [False, True, True]).tolist() == [0, 1, 0]
-    assert np.allclose(policy.probabilities({}, ["x", "y"]), [0.5, 0.5])

@@ -19,8 +19,7 @@ from learnloop.core.clock import now
 from learnloop.core.ids import new_id
 from learnloop.core.protocols import Policy, Sample
 from learnloop.core.records import Agent, Decision, DecisionMode, LearningUpdate, Verdict
-from learnloop.decisions.learning.bandit_candidates import BanditCandidates, choose_recency, shared_questions
-from learnloop.decisions.learning.candidates import Candidate
+from learnloop.decisions.learning.candidates import Candidate, bandit_candidate, choose_recency, shared_questions
 from learnloop.decisions.learning.learner import Learner
 from learnloop.decisions.service.settings import DecisionSettings, LearningSettings, VersionedSettings
 from learnloop.evaluation import LoggedDecisions
@@ -112,10 +111,10 @@ def test_too_few_held_out_decisions_are_inconclusive(places: Places) -> None:
     assert record.reasons
 
 
-class Failing:
+class Failing(Learner):
     """Makes no candidates."""
 
-    def make(self, agent_id: str, policy: str, settings: DecisionSettings, log_sequence: int) -> Candidate:
+    def candidate(self, agent_id: str, policy: str, settings: DecisionSettings, log_sequence: int) -> Candidate:
         raise RuntimeError("no candidates today")
 
 
@@ -123,7 +122,7 @@ def test_a_failure_is_told_in_the_record(places: Places) -> None:
     network = {"kind": "network", "actions": ["left", "right"]}
     settings = msgspec.convert({"model": network, "learning": {"min_new_rewards": 100}}, DecisionSettings)
     users = places.users(settings)
-    users.learner = Learner(places.store, places.registry, Failing())
+    users.learner = Failing(places.store, places.registry)
     users.live(100)
     record = updated(users.update())
     assert record.verdict is None
@@ -137,23 +136,18 @@ def test_a_policy_that_learns_the_opposite_has_regressed_and_is_not_served(place
     settings = msgspec.convert({"model": network, "learning": {"min_new_rewards": 1_000}}, DecisionSettings)
     users = places.users(settings)
     users.live(1_000)
-    users.learner = Learner(places.store, places.registry, Opposite(places.store))
+    users.learner = Opposite(places.store, places.registry)
     record = updated(users.update())
     assert record.verdict is Verdict.REGRESSED
     assert places.registry.versions(NAME) == []
 
 
-class Opposite:
-    """A maker of candidates that do the opposite of what they should."""
+class Opposite(Learner):
+    """Makes candidates that do the opposite of what they should."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
-
-    def make(self, agent_id: str, policy: str, settings: DecisionSettings, log_sequence: int) -> Candidate:
-        from learnloop.decisions.learning.bandit_candidates import BanditCandidates
-
-        one_step = msgspec.structs.replace(settings, model=HashedConfig())
-        made = BanditCandidates(self.store).make(agent_id, policy, one_step, log_sequence)
+    def candidate(self, agent_id: str, policy: str, settings: DecisionSettings, log_sequence: int) -> Candidate:
+        hashed = msgspec.structs.replace(settings, model=HashedConfig())
+        made = super().candidate(agent_id, policy, hashed, log_sequence)
         inner = made.trainer
 
         class Turned:
@@ -270,5 +264,5 @@ def test_what_came_before_its_wait_was_over_is_not_learned_from(places: Places) 
     for wait, number in ((3_600.0, 0), (0.01, 60)):
         settings = msgspec.structs.replace(SETTINGS, reward_wait_seconds=wait, default_reward=0.0)
         time.sleep(0.02)
-        made = BanditCandidates(places.store).make("bot", "p", settings, 0)
+        made = bandit_candidate(places.store, "bot", "p", settings)
         assert len(made.train) + made.num_held_out == number

@@ -77,7 +77,7 @@ async def keeping(shared: Any) -> AsyncIterator[None]:
 
 
 probes = Operations("probes", lifespan=keeping)
-plain = Operations("plain", error_body=plain_error)
+plain = Operations("plain", error_body=plain_error, error_media=("text/x-error",))
 
 
 @probes.post("/probe/things", scope="act", request=Thing, response=Thing, status=201)

@@ -12,7 +12,7 @@ import zlib
 import pytest
 
 from learnloop.serve.http.calls import Body
-from learnloop.serve.http.limits import Limits
+from learnloop.serve.http.site import Limits
 from tests.serve.http.probes import probes
 from tests.serve.running import Running, Start, read_all, status_of
 from tests.waiting import costs_at_most

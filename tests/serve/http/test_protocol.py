@@ -13,9 +13,9 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from learnloop.serve.http.limits import Limits
 from learnloop.serve.http.operations import Operations
 from learnloop.serve.http.protocol import GuardedProtocol, JoinedWrites
+from learnloop.serve.http.site import Limits
 from tests.serve.http.conftest import run
 from tests.serve.http.probes import probes
 from tests.serve.running import Running, Start, read_all, status_of

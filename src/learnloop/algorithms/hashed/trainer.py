@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from learnloop.algorithms.base.samples import checked_rewards
 from learnloop.algorithms.hashed.config import HashedConfig
 from learnloop.algorithms.hashed.encoder import HashedEncoder
 from learnloop.algorithms.hashed.model import learn_weights
 from learnloop.algorithms.hashed.policy import HashedPolicy, HashedState, untrained
 from learnloop.core.arrays import F64
-from learnloop.core.errors import DivergedError, RewardError, UsageError
+from learnloop.core.errors import DivergedError, UsageError
 from learnloop.core.protocols import Sample
 from learnloop.core.seeding import generator
 
@@ -54,7 +55,7 @@ class HashedTrainer:
         self.diagnostics = {"train/num_samples": float(len(samples))}
         if not samples:
             return untrained(self.config)
-        rewards = _rewards(samples)
+        rewards = checked_rewards(samples)
         inverse = 1.0 / _propensities(samples)
         sizes = np.minimum(inverse, MAX_WEIGHT)
         if self.config.half_life is not None:
@@ -85,14 +86,6 @@ class HashedTrainer:
                 vector_weights=learned.vectors,
             )
         )
-
-
-def _rewards(samples: Sequence[Sample]) -> F64:
-    rewards = np.array([sample.reward for sample in samples], dtype=np.float64)  # None becomes NaN
-    num_bad = int(np.sum(~np.isfinite(rewards)))
-    if num_bad:
-        raise RewardError(f"{num_bad} of {len(samples)} samples have no finite reward; leave samples without one out")
-    return rewards
 
 
 def _propensities(samples: Sequence[Sample]) -> F64:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import zlib
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from learnloop.algorithms.base.states import put_parameters
 from learnloop.algorithms.on_policy.ppo import PPO, PPOConfig
 from learnloop.algorithms.on_policy.rollout import Batch, Steps
 from learnloop.core.arrays import F32, I64
+from learnloop.core.errors import CorruptError
 from learnloop.core.spaces import Box, Discrete, Spaces
 from learnloop.nn.optimizers import AdamW, Optimizer
 
@@ -20,6 +24,7 @@ round, and a batch is computed in another order than a row."""
 
 MAX_NORM = 1e15
 """Of an observation: what a network makes of much larger ones leaves float32, and then no update comes to an end."""
+_MOMENTS = ("first_moment", "second_moment")
 
 
 class Prepared(NamedTuple):
@@ -100,6 +105,29 @@ class SegmentPPO(PPO):
         self.num_steps += prepared.batch.size
         self.num_stale += prepared.num_stale
         return prepared
+
+    def training_state(self) -> dict[str, NDArray[Any]]:
+        """Returns what the training of the policy's next version goes on from, as tensors alone."""
+        state = self.optimizer.state()
+        figures = [float(state["unit"]), float(state["num_steps"]), float(self.num_updates)]
+        moments = {name: state[name].copy() for name in _MOMENTS}
+        return {"parameters": self.network.parameters.copy(), **moments, "figures": np.array(figures)}
+
+    def go_on_from(self, training: Mapping[str, NDArray[Any]]) -> None:
+        """Takes over what ``training_state`` returned.
+
+        Raises:
+            CorruptError: it is of another network.
+        """
+        try:
+            unit, num_steps, num_updates = training["figures"].tolist()
+            put_parameters(self.network, training["parameters"], "parameters")
+            moments = {name: training[name] for name in _MOMENTS}
+            figures = {"unit": np.array(unit), "num_steps": np.array(int(num_steps), dtype=np.int64)}
+            self.optimizer.restore({**moments, **figures})
+        except (KeyError, ValueError) as error:
+            raise CorruptError(f"the training cannot go on from the version that is served: {error}") from error
+        self.num_updates = int(num_updates)
 
     def _step(self, gradient: F32, loss: float, learning_rate: float) -> None:
         super()._step(gradient, loss, learning_rate * self.rate_factor)

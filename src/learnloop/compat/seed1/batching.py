@@ -7,8 +7,6 @@ would have to wait for its end anyway.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import NamedTuple
 
 from learnloop.compat.seed1.learner import MAX_BATCH, MutationLearner, Selection
@@ -23,7 +21,7 @@ COMMIT_SECONDS = 0.001
 the thread that commits: looking again in each turn held up both."""
 
 
-class _Asked(NamedTuple):
+class _Request(NamedTuple):
     state: F32
     deterministic: bool
     done: asyncio.Future[Selection]
@@ -41,7 +39,7 @@ class SelectionBatcher:
         self._learner = learner
         self._log = log
         self._loop = asyncio.get_running_loop()
-        self._asked: list[_Asked] = []
+        self._asked: list[_Request] = []
         self._turn: asyncio.Task[None] | None = None
         """Chooses for what is gathered now."""
 
@@ -54,25 +52,32 @@ class SelectionBatcher:
         """
         self._learner.check_state("the embedding", state)
         done: asyncio.Future[Selection] = self._loop.create_future()
-        self._asked.append(_Asked(state, deterministic, done))
+        self._asked.append(_Request(state, deterministic, done))
         if self._turn is None:
             self._turn = self._loop.create_task(self._choose())
         return await done
 
     async def _choose(self) -> None:
-        await self._gathered()
+        await self._wait_for_others()
         asked = [each for each in self._asked if not each.done.done()]  # who gave up is in no log
         self._asked, self._turn = [], None
         if not asked:
             return
-        with _telling(asked):
-            for each, selection in zip(asked, self._selections(asked), strict=True):
-                if isinstance(selection, Selection):
-                    self._log.add(Waiting([selection.decision], each.done, selection))
-                else:
-                    each.done.set_exception(selection)
+        try:
+            selections = self._learner.select_many(
+                [each.state for each in asked], [each.deterministic for each in asked]
+            )
+        except Exception as error:  # a fault of ours, which goes on from here
+            for each in asked:
+                each.done.set_exception(error)
+            raise
+        for each, selection in zip(asked, selections, strict=True):
+            if isinstance(selection, DivergedError):
+                each.done.set_exception(selection)
+            else:
+                self._log.add(Waiting([selection.decision], each.done, selection))
 
-    async def _gathered(self) -> None:
+    async def _wait_for_others(self) -> None:
         """Returns when nothing more seems to come, or as many came as go through the network at once."""
         if self._log.is_busy:
             await asyncio.sleep(COMMIT_SECONDS)
@@ -81,29 +86,3 @@ class SelectionBatcher:
             number = len(self._asked)
             await asyncio.sleep(0)
             num_quiet = num_quiet + 1 if len(self._asked) == number else 0
-
-    def _selections(self, asked: Sequence[_Asked]) -> Sequence[Selection | DivergedError]:
-        try:
-            return self._learner.select_many([each.state for each in asked], [each.deterministic for each in asked])
-        except DivergedError as error:
-            if len(asked) == 1:
-                return [error]
-        return [self._alone(each) for each in asked]  # the numbers of one may be too large for the network
-
-    def _alone(self, asked: _Asked) -> Selection | DivergedError:
-        try:
-            return self._learner.select(asked.state, deterministic=asked.deterministic)
-        except DivergedError as error:
-            return error
-
-
-@contextmanager
-def _telling(asked: Sequence[_Asked]) -> Iterator[None]:
-    """Has all who wait hear of a fault of ours, which goes on from here."""
-    try:
-        yield
-    except Exception as error:
-        for each in asked:
-            if not each.done.done():
-                each.done.set_exception(error)
-        raise

@@ -11,8 +11,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,9 +23,10 @@ from learnloop.algorithms.on_policy.segment_ppo import MAX_NORM, SegmentPPO, dro
 from learnloop.compat.seed1.checkpoints import NamedCheckpoints
 from learnloop.compat.seed1.settings import MUTATIONS, MutationSettings
 from learnloop.compat.seed1.transition_buffer import SentTransition, TransitionBuffer, segments_of, steps_of
-from learnloop.compat.seed1.update_process import Done, Job
+from learnloop.compat.seed1.update_process import job_of
 from learnloop.compat.seed1.update_process import learn as learn_here
-from learnloop.core.arrays import F32, F64
+from learnloop.core.arrays import F32, F64, Bools
+from learnloop.core.checks import check_range
 from learnloop.core.clock import now
 from learnloop.core.errors import (
     ActionError,
@@ -78,7 +78,7 @@ class Snapshot(NamedTuple):
         up.
         """
         if len(states) < MIN_BATCH:
-            return np.concatenate([self._passed(state[None]).copy() for state in states])
+            return np.concatenate([self._predict(state[None]).copy() for state in states])
         batches = [states[first : first + MAX_BATCH] for first in range(0, len(states), MAX_BATCH)]
         return np.concatenate([self._batch_outputs(batch) for batch in batches])
 
@@ -86,9 +86,13 @@ class Snapshot(NamedTuple):
         number = len(states)
         rows = np.zeros((-(-number // BATCH_STEP) * BATCH_STEP, self.network.input_size), dtype=np.float32)
         np.stack(states, out=rows[:number])
-        return self._passed(rows)[:number].copy()
+        return self._predict(rows)[:number].copy()
 
-    def _passed(self, rows: F32) -> F32:
+    def diverged(self) -> DivergedError:
+        """Returns the error of outputs that are not finite."""
+        return DivergedError(f"after update {self.num_updates} the network's outputs are not finite; load another")
+
+    def _predict(self, rows: F32) -> F32:
         return self.network.predict(rows, dropout_of(rows, self.num_updates, self.network.num_masks))
 
 
@@ -153,10 +157,22 @@ class _History(msgspec.Struct, kw_only=True):
         self.returns = [*self.returns[1 - RECENT :], total]
         self.max_reward = total if self.max_reward is None else max(self.max_reward, total)
 
-    def note_update(self, losses: tuple[float, float, float, float]) -> None:
-        """Counts an update."""
+    def note_update(self, metrics: Mapping[str, float], buffer_size: int) -> UpdateFigures:
+        """Counts an update with these metrics, and returns what it tells."""
+        figures = UpdateFigures(
+            policy_loss=metrics["train/policy_gradient_loss"],
+            value_loss=metrics["train/value_loss"],
+            entropy=-metrics["train/entropy_loss"],
+            approx_kl=metrics["train/approx_kl"],
+            clip_fraction=metrics["train/clip_fraction"],
+            learning_rate=metrics["train/learning_rate"],
+            buffer_size=buffer_size,
+            update_count=self.total_updates + 1,
+        )
         self.total_updates += 1
+        losses = (figures.policy_loss, figures.value_loss, figures.entropy, figures.approx_kl)
         self.updates = [*self.updates[1 - RECENT :], losses]
+        return figures
 
     def stats(self) -> TrainingStats | None:
         """Returns its totals and averages; None before the first update."""
@@ -182,28 +198,29 @@ class MutationLearner:
 
     Args:
         settings: how it learns.
-        folder: where ``save`` and ``load`` look; None: nowhere.
+        folder: where ``save`` and ``load`` look; it is made by the first ``save``.
         learn: makes an update, such as ``UpdateProcess().learn``.
+
+    Attributes:
+        ppo: what learns.
+        snapshot: what chooses.
+        buffer: what waits to be learned from.
     """
 
-    def __init__(
-        self, settings: MutationSettings, folder: Path | None = None, learn: Callable[[Job], Done] = learn_here
-    ) -> None:
+    def __init__(self, settings: MutationSettings, folder: Path, learn: Callable[[State], State] = learn_here) -> None:
         self.settings = settings
-        self._learn = learn
+        self.learn = learn
         self._seed = int(np.random.SeedSequence().generate_state(1)[0]) if settings.seed is None else settings.seed
         self._training = threading.Lock()
         """Held while the network learns, is saved or loaded."""
         self._lock = threading.Lock()
         """Held, briefly, while the buffer and the history are changed."""
-        self._ppo = settings.ppo(self._seed)
-        self._snapshot = self._taken(self._ppo)
-        self._checkpoints: NamedCheckpoints | None = None
-        if folder is not None:
-            max_bytes = max_checkpoint_bytes(settings, self._ppo.network.parameters.size)
-            self._checkpoints = NamedCheckpoints(folder, FORMAT, max_bytes)
+        self.ppo = settings.ppo(self._seed)
+        self.snapshot = self._snapshot_of(self.ppo)
+        max_bytes = max_checkpoint_bytes(settings, self.ppo.network.parameters.size)
+        self._checkpoints = NamedCheckpoints(folder, FORMAT, max_bytes)
         self._rng = generator(self._seed, "mutations", "choices")
-        self._buffer = TransitionBuffer(settings.buffer_size, settings.input_dim)
+        self.buffer = TransitionBuffer(settings.buffer_size, settings.input_dim)
         self._history = _History()
 
     # Choosing ----------------------------------------------------------------------------------------------------
@@ -218,20 +235,22 @@ class MutationLearner:
             DivergedError: the network's outputs are not finite.
         """
         self.check_state("the embedding", state)
-        return self.select_many([state], [deterministic])[0]
+        (found,) = self.select_many([state], [deterministic])
+        if isinstance(found, DivergedError):
+            raise found
+        return found
 
-    def select_many(self, states: Sequence[F32], deterministic: Sequence[bool]) -> list[Selection]:
-        """Returns what ``select`` would for each of ``states``, in one pass through the network.
+    def select_many(self, states: Sequence[F32], deterministic: Sequence[bool]) -> list[Selection | DivergedError]:
+        """Returns what ``select`` would return or raise for each of ``states``, in one pass through the network.
 
         Args:
             states: embeddings that ``check_state`` let through.
             deterministic: which of them get the most likely mutation.
-
-        Raises:
-            DivergedError: as ``select``; nothing was chosen for any of them.
         """
-        snapshot, distribution = self._snapshot, self._ppo.distribution
-        outputs = self._outputs(snapshot, states)
+        snapshot, distribution = self.snapshot, self.ppo.distribution
+        outputs = snapshot.outputs(states)
+        is_finite: Bools = np.isfinite(outputs).all(axis=1)
+        outputs[~is_finite] = 0  # nothing is chosen by them
         logits, certain = outputs[:, :-1], np.array(deterministic)
         actions, log_probs = distribution.sample(logits, self._rng)
         chances = _softmax(logits)
@@ -239,10 +258,12 @@ class MutationLearner:
             actions = np.where(certain, distribution.mode(logits), actions)
             log_probs = distribution.evaluate(logits, actions).log_probs
             chances = np.where(certain[:, None], np.eye(len(MUTATIONS))[actions], chances)
-        columns = (actions.tolist(), log_probs.tolist(), outputs[:, -1].tolist(), chances.tolist())
+        columns = (is_finite.tolist(), actions.tolist(), log_probs.tolist(), outputs[:, -1].tolist(), chances.tolist())
         return [
             Selection(action, log_prob, value, _decision(snapshot, state, action, probabilities))
-            for state, action, log_prob, value, probabilities in zip(states, *columns, strict=True)
+            if is_good
+            else snapshot.diverged()
+            for state, is_good, action, log_prob, value, probabilities in zip(states, *columns, strict=True)
         ]
 
     def distribution(self, state: F32) -> list[float]:
@@ -252,16 +273,12 @@ class MutationLearner:
             ContextError, DivergedError: as ``select``.
         """
         self.check_state("the embedding", state)
-        probabilities: list[float] = _softmax(self._outputs(self._snapshot, [state])[:, :-1])[0].tolist()
+        snapshot = self.snapshot
+        outputs = snapshot.outputs([state])
+        if not np.isfinite(outputs).all():
+            raise snapshot.diverged()
+        probabilities: list[float] = _softmax(outputs[:, :-1])[0].tolist()
         return probabilities
-
-    def _outputs(self, snapshot: Snapshot, states: Sequence[F32]) -> F32:
-        outputs = snapshot.outputs(states)
-        if not math.isfinite(float(outputs.sum())):
-            raise DivergedError(
-                f"after update {snapshot.num_updates} the network's outputs are not finite; load another"
-            )
-        return outputs
 
     def check_state(self, name: str, state: F32) -> None:
         """Returns if ``state`` is an embedding of the right length with numbers that the network can read.
@@ -286,25 +303,23 @@ class MutationLearner:
         """
         self._check(transition)
         with self._lock:
-            if self._buffer.is_full:
+            if self.buffer.is_full:
                 raise ConflictError(
                     f"the buffer holds its {self.settings.buffer_size} experiences, and none is dropped; "
                     "POST /update, then send this one again"
                 )
-            total = self._buffer.add(transition)
+            total = self.buffer.add(transition)
             if total is not None:
                 self._history.note_episode(total)
-            return len(self._buffer)
+            return len(self.buffer)
 
     def _check(self, transition: SentTransition) -> None:
         self.check_state("state", transition.observation)
         self.check_state("next_state", transition.next_observation)
-        if not 0 <= transition.action < len(MUTATIONS):
-            raise ActionError(f"action is {transition.action}; mutations have the numbers 0 to {len(MUTATIONS) - 1}")
-        for name, low, high in (("reward", -MAX_REWARD, MAX_REWARD), ("log_prob", -1e6, 1e-6), ("value", -1e30, 1e30)):
-            value = getattr(transition, name)
-            if not low <= value <= high:  # NaN too
-                raise UsageError(f"{name} is {value:g}; allowed are numbers from {low:g} to {high:g}")
+        check_range("action", transition.action, 0, len(MUTATIONS) - 1, error=ActionError)
+        check_range("reward", transition.reward, -MAX_REWARD, MAX_REWARD)
+        check_range("log_prob", transition.log_prob, -1e6, 1e-6)
+        check_range("value", transition.value, -1e30, 1e30)
 
     def stats(self) -> TrainingStats | None:
         """Returns what came and was learned so far; None before the first update."""
@@ -316,7 +331,7 @@ class MutationLearner:
     @property
     def has_enough(self) -> bool:
         """Whether an update has enough to learn from."""
-        return len(self._buffer) >= self.settings.min_transitions
+        return len(self.buffer) >= self.settings.min_transitions
 
     def update(self) -> Updated | None:
         """Learns once from all transitions, and has the new network choose; None where there are too few.
@@ -330,67 +345,47 @@ class MutationLearner:
             if not self.has_enough:
                 return None
             with self._lock:
-                taken = self._buffer.take()
-            started = now()
-            clock = time.perf_counter()
+                taken = self.buffer.take()
+            started, clock = now(), time.perf_counter()
             try:
-                done = self._learn(self._job(taken))
-                self._ppo.restore(done.state)
+                done = self.learn(self._job(taken))
+                self.ppo.restore(AlgorithmState(done.tensors, done.values["ppo"]))
             except BaseException:
                 with self._lock:
-                    self._buffer.settle(learned=False)
+                    self.buffer.settle(learned=False)
                 raise
-            self._snapshot = self._taken(self._ppo)
-            updated = self._noted(done.metrics, len(taken), started, time.perf_counter() - clock)
+            self.snapshot = self._snapshot_of(self.ppo)
+            metrics = {**done.values["metrics"], "seconds/training": time.perf_counter() - clock}
+            with self._lock:
+                self.buffer.settle(learned=True)
+                figures = self._history.note_update(metrics, len(self.buffer))
             interval = self.settings.checkpoint_interval
-            if self._checkpoints is not None and interval and self._history.total_updates % interval == 0:
+            if interval and figures.update_count % interval == 0:
                 try:
                     self._checkpoints.save(LATEST, self._state())
                 except StoreError as error:  # what was learned is in use all the same
-                    _log.warning("update %d was not saved: %s", self._history.total_updates, error)
-            return updated
-
-    def _job(self, taken: list[SentTransition]) -> Job:
-        settings = self.settings
-        rate_factor = settings.decay ** (self._history.total_updates // settings.decay_interval)
-        steps = steps_of(segments_of(taken), settings.input_dim)
-        return Job(settings, self._seed, rate_factor, self._ppo.state(), steps)
-
-    def _noted(self, metrics: dict[str, float], num_steps: int, started: datetime, seconds: float) -> Updated:
-        losses = (
-            metrics["train/policy_gradient_loss"],
-            metrics["train/value_loss"],
-            -metrics["train/entropy_loss"],
-            metrics["train/approx_kl"],
-        )
-        with self._lock:
-            self._buffer.settle(learned=True)
-            self._history.note_update(losses)
-            figures = UpdateFigures(
-                policy_loss=losses[0],
-                value_loss=losses[1],
-                entropy=losses[2],
-                approx_kl=losses[3],
-                clip_fraction=metrics["train/clip_fraction"],
-                learning_rate=metrics["train/learning_rate"],
-                buffer_size=len(self._buffer),
-                update_count=self._history.total_updates,
-            )
+                    _log.warning("update %d was not saved: %s", figures.update_count, error)
         record = LearningUpdate(
             learning_update_id=new_id(),
             agent_id=AGENT,
             policy=POLICY,
             settings_version=0,
             reward_sequence=0,
-            num_samples=num_steps,
+            num_samples=len(taken),
             num_held_out=0,
             verdict=None,
             reasons=["learned from experiences that clients sent, at their command; not judged"],
-            metrics={**metrics, "seconds/training": seconds},
+            metrics=metrics,
             started_at=started,
             ended_at=now(),
         )
         return Updated(figures, record)
+
+    def _job(self, taken: list[SentTransition]) -> State:
+        settings = self.settings
+        rate_factor = settings.decay ** (self._history.total_updates // settings.decay_interval)
+        steps = steps_of(segments_of(taken), settings.input_dim)
+        return job_of(settings, self._seed, rate_factor, self.ppo.state(), steps)
 
     # Keeping -----------------------------------------------------------------------------------------------------
 
@@ -401,10 +396,9 @@ class MutationLearner:
             UsageError: the name cannot be one.
             StoreError: the disk refuses.
         """
-        checkpoints = self._named()
         with self._training:
             saved = self._state()
-        checkpoints.save(name, saved)
+        self._checkpoints.save(name, saved)
 
     def load(self, name: str) -> None:
         """Goes on from a checkpoint; what waits to be learned from is then what waited when it was saved.
@@ -414,30 +408,7 @@ class MutationLearner:
             NotFoundError: there is no such checkpoint.
             ConflictError, CorruptError: it cannot be used; nothing was changed.
         """
-        self._restore(self._named().load(name))
-
-    def _named(self) -> NamedCheckpoints:
-        if self._checkpoints is None:
-            raise ConflictError("this learner has no folder of checkpoints")
-        return self._checkpoints
-
-    def _state(self) -> State:
-        state = self._ppo.state()
-        with self._lock:
-            buffer = self._buffer.copy()
-            history = msgspec.to_builtins(self._history)
-        arrays, rest = buffer.state()  # without the lock: this takes long where there is much
-        values = {
-            "seed": self._seed,
-            "ppo": state.values,
-            "choices": self._rng.bit_generator.state,
-            "buffer": rest,
-            "history": history,
-        }
-        return State(prefixed("ppo.", state.tensors) | prefixed("buffer.", arrays), values)
-
-    def _restore(self, saved: State) -> None:
-        settings, tensors, values = self.settings, saved.tensors, saved.values
+        settings, (tensors, values) = self.settings, self._checkpoints.load(name)
         try:
             seed = count_of(values, "seed")
             ppo = settings.ppo(seed)  # dropout masks derive from it
@@ -452,11 +423,26 @@ class MutationLearner:
         except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
             raise CorruptError(f"the checkpoint is not one of this learner: {error}") from error
         with self._training, self._lock:
-            self._seed, self._ppo, self._buffer, self._rng, self._history = seed, ppo, buffer, rng, history
-            self._snapshot = self._taken(ppo)
+            self._seed, self.ppo, self.buffer, self._rng, self._history = seed, ppo, buffer, rng, history
+            self.snapshot = self._snapshot_of(ppo)
+
+    def _state(self) -> State:
+        state = self.ppo.state()
+        with self._lock:
+            buffer = self.buffer.copy()
+            history = msgspec.to_builtins(self._history)
+        arrays, rest = buffer.state()  # without the lock: this takes long where there is much
+        values = {
+            "seed": self._seed,
+            "ppo": state.values,
+            "choices": self._rng.bit_generator.state,
+            "buffer": rest,
+            "history": history,
+        }
+        return State(prefixed("ppo.", state.tensors) | prefixed("buffer.", arrays), values)
 
     @staticmethod
-    def _taken(ppo: SegmentPPO) -> Snapshot:
+    def _snapshot_of(ppo: SegmentPPO) -> Snapshot:
         return Snapshot(ppo.network.twin(), ppo.num_updates)
 
 

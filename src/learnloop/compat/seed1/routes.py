@@ -19,11 +19,11 @@ from learnloop.compat.seed1.update_process import UpdateProcess
 from learnloop.core.errors import ConflictError, CorruptError, DivergedError, NotFoundError, UnreachableError
 from learnloop.core.records import Agent, ApiScope
 from learnloop.serve.durable_log import DurableLog
-from learnloop.serve.http.calls import call_of, path_of
+from learnloop.serve.http.calls import call_of, problem_body
 from learnloop.serve.http.json_bodies import answer, read_json
 from learnloop.serve.http.operations import Operations
-from learnloop.serve.http.problems import PROBLEM_TYPE, Problem, ProblemBody
-from learnloop.serve.routes.decision_bodies import Vector, read_vector
+from learnloop.serve.http.problems import PROBLEM_TYPE, Problem
+from learnloop.serve.routes.decisions import Vector, read_vector
 from learnloop.serve.service import Service, service_of
 
 CHECKPOINT = "checkpoint"
@@ -125,13 +125,9 @@ class LoadedBody(msgspec.Struct, frozen=True):
     loaded: bool = True
 
 
-class _ErrorBody(ProblemBody, frozen=True, kw_only=True, omit_defaults=True):
-    error: str
-    """In a few words, as seed 1's clients read it."""
-
-
 def _error_body(scope: HttpScope, problem: Problem) -> tuple[bytes, str]:
-    body = call_of(scope).problem_body(problem, path_of(scope))
+    """Returns a problem that also says in a few words, as seed 1's clients read it, what is wrong: ``error``."""
+    body = problem_body(scope, problem)
     error = problem.detail
     if problem.kind == _NO_FILE:
         error = "File not found"
@@ -162,7 +158,7 @@ async def _mutating(service: Service) -> AsyncIterator[None]:
         await service.call(process.close)
 
 
-operations = Operations("mutations", error_body=_error_body, lifespan=_mutating)
+operations = Operations("mutations", error_body=_error_body, error_media=(PROBLEM_TYPE,), lifespan=_mutating)
 
 
 @operations.get("/stats", scope=ApiScope.READ, response=TrainingStats | Message)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import NamedTuple
 
 import msgspec
 
@@ -26,42 +25,46 @@ _FORMAT = "learnloop.update/v1"
 """Of what parent and child tell each other."""
 
 
-class Job(NamedTuple):
-    """One update."""
+def job_of(settings: MutationSettings, seed: int, rate_factor: float, ppo: AlgorithmState, steps: Steps) -> State:
+    """Returns one update as what ``learn`` takes.
 
-    settings: MutationSettings
-    seed: int
-    rate_factor: float
-    """What the learning rate is multiplied with."""
-    state: AlgorithmState
-    steps: Steps
+    Args:
+        settings: how it learns.
+        seed: from which PPO's random numbers derive.
+        rate_factor: what the learning rate is multiplied with.
+        ppo: its state before the update.
+        steps: what is learned from.
+    """
+    columns = {name: value for name, value in steps._asdict().items() if value is not None}
+    values = {
+        "settings": msgspec.to_builtins(settings),
+        "seed": seed,
+        "rate_factor": rate_factor,
+        "ppo": ppo.values,
+    }
+    return State(prefixed("ppo.", ppo.tensors) | prefixed("steps.", columns), values)
 
 
-class Done(NamedTuple):
-    """What came of it."""
-
-    state: AlgorithmState
-    metrics: dict[str, float]
-    """Those that are finite."""
-
-
-def learn(job: Job) -> Done:
-    """Makes an update here and now.
+def learn(job: State) -> State:
+    """Makes the update of ``job_of`` here and now; returns PPO's state with ``ppo`` and ``metrics``, the finite ones.
 
     Raises:
         DivergedError: a number is not finite.
     """
-    ppo = job.settings.ppo(job.seed)
-    ppo.restore(job.state)
-    ppo.rate_factor = job.rate_factor
-    prepared = ppo.learn_steps(job.steps)
+    tensors, values = job
+    ppo = msgspec.convert(values["settings"], MutationSettings).ppo(values["seed"])
+    ppo.restore(AlgorithmState(part_of(tensors, "ppo."), values["ppo"]))
+    ppo.rate_factor = values["rate_factor"]
+    prepared = ppo.learn_steps(Steps(**part_of(tensors, "steps.")))
     metrics = ppo.metrics.take()
     metrics |= {
-        "train/learning_rate": metrics["train/learning_rate"] * job.rate_factor,
+        "train/learning_rate": metrics["train/learning_rate"] * ppo.rate_factor,
         "train/num_stale_steps": float(prepared.num_stale),
         "train/max_first_log_ratio": prepared.max_log_ratio,
     }
-    return Done(ppo.state(), {name: value for name, value in metrics.items() if math.isfinite(value)})
+    state = ppo.state()
+    finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
+    return State(state.tensors, {"ppo": state.values, "metrics": finite})
 
 
 class UpdateProcess:
@@ -71,8 +74,8 @@ class UpdateProcess:
         self._lock = threading.Lock()
         self._worker: Worker | None = None
 
-    def learn(self, job: Job) -> Done:
-        """Returns what came of an update.
+    def learn(self, job: State) -> State:
+        """Returns what ``learn`` would.
 
         Raises:
             DivergedError: a number is not finite.
@@ -83,14 +86,13 @@ class UpdateProcess:
                 self._end()
                 self._worker = Worker(_TARGET, "the process that learns", niceness=NICENESS)
             try:
-                self._worker.send(_encoded(job))
-                state = decode_state(self._worker.receive(), _FORMAT)
+                self._worker.send(encode_state(_FORMAT, job))
+                return decode_state(self._worker.receive(), _FORMAT)
             except LearnloopError as error:
                 self._end()
                 if isinstance(error, WorkerDied):
                     raise UnreachableError(f"{error}; try again") from error
                 raise
-        return Done(AlgorithmState(state.tensors, state.values["state"]), state.values["metrics"])
 
     def close(self) -> None:
         """Ends the process; an update that runs is given up."""
@@ -106,31 +108,7 @@ class UpdateProcess:
             worker.close(0.0)
 
 
-def _encoded(job: Job) -> bytes:
-    steps = {name: value for name, value in job.steps._asdict().items() if value is not None}
-    values = {
-        "settings": msgspec.to_builtins(job.settings),
-        "seed": job.seed,
-        "rate_factor": job.rate_factor,
-        "state": job.state.values,
-    }
-    return encode_state(_FORMAT, State(prefixed("state.", job.state.tensors) | prefixed("steps.", steps), values))
-
-
-def _decoded(message: bytes) -> Job:
-    tensors, values = decode_state(message, _FORMAT)
-    return Job(
-        settings=msgspec.convert(values["settings"], MutationSettings),
-        seed=values["seed"],
-        rate_factor=values["rate_factor"],
-        state=AlgorithmState(part_of(tensors, "state."), values["state"]),
-        steps=Steps(**part_of(tensors, "steps.")),
-    )
-
-
 def work(channel: Channel) -> None:
     """Makes an update for each message."""
     while True:
-        done = learn(_decoded(channel.receive()))
-        values = {"state": done.state.values, "metrics": done.metrics}
-        channel.send(encode_state(_FORMAT, State(dict(done.state.tensors), values)))
+        channel.send(encode_state(_FORMAT, learn(decode_state(channel.receive(), _FORMAT))))

@@ -23,7 +23,7 @@ ORIGINAL = "original_reward"
 DROPPED = "pdrop"
 """A metric (weight 0): the probability with which lines like this one were left out of the log."""
 SUM_TOLERANCE = 0.01
-"""Logs hold float32, rounded; a distribution that is further from 1 is none."""
+"""Logs hold float32, rounded; one whose sum is further from 1 is not a distribution."""
 MAX_ID = 500
 
 
@@ -125,7 +125,7 @@ class Choices:
         return choice.actions[0]
 
     def _decision_id(self, choice: LoggedChoice, number: int, raw: bytes) -> str:
-        """Returns an id that sorts by time (or, where there is none, by line), so that the newest can be read."""
+        """Returns an id that sorts by time (where that is not known, by line), so that the newest can be read."""
         slot = choice.slot or ""
         if choice.event_id is None:
             known_by = [self._source, str(number), hashlib.sha256(raw.strip()).hexdigest()]
@@ -145,7 +145,7 @@ def check_choice(choice: LoggedChoice) -> None:
     if not 0.0 < choice.propensity <= 1.0:
         raise FormatError(f"the probability of the chosen action is {choice.propensity}; it lies above 0, at most 1")
     if choice.mask is not None and not choice.mask[choice.chosen]:
-        raise FormatError(f"the chosen action {choice.actions[choice.chosen]!r} is none of those that were allowed")
+        raise FormatError(f"the chosen action {choice.actions[choice.chosen]!r} is not one of those that were allowed")
     for name, value in choice.rewards.items():
         if not (math.isfinite(value) and abs(value) <= MAX_REWARD):
             raise FormatError(f"{name} is {value}; allowed is up to {MAX_REWARD:g}")

@@ -42,8 +42,8 @@ class _Distribution(NamedTuple):
 
 class _Line(NamedTuple):
     fields: Mapping[str, Any]
-    event_id: str | None
-    moment: datetime | None
+    shared: dict[str, Any]
+    """What all choices of the line have in common."""
     context: Json
     items: list[Mapping[str, Any]]
     """One an action, as they are written."""
@@ -63,43 +63,44 @@ def read_line(raw: bytes) -> list[LoggedChoice | Observation | Activated]:
     if not any(name in fields for name in _KNOWN):
         raise FormatError(f"the fields are {sorted(fields)[:10]}; a line of dsjson has 'c', or 'EventId' and a reward")
     if "c" not in fields:
-        return _observed(fields)
-    line = _opened(fields)
+        return _read_observations(fields)
+    line = _read_line(fields)
     if "_slots" in _object(fields["c"], "c") or "_outcomes" in fields:
         return list(_slots(line))
     return [_choice(line)]
 
 
-def _observed(fields: Mapping[str, Any]) -> list[LoggedChoice | Observation | Activated]:
+def _read_observations(fields: Mapping[str, Any]) -> list[LoggedChoice | Observation | Activated]:
     event_id = _event_id(fields)
     if event_id is None:
         raise FormatError("there is neither 'c' nor 'EventId': it cannot be told what this line is about")
     moment = _moment(fields)
-    if "RewardValue" in fields or "v" in fields:
-        name = "RewardValue" if "RewardValue" in fields else "v"
-        return [Observation(event_id, _reward(fields[name], name), moment)]
-    if fields.get("ActionTaken") is True:
-        return [Activated(event_id, moment)]
-    outcomes = _list(fields.get("o", []), "o")
-    found: list[LoggedChoice | Observation | Activated] = []
-    for outcome in outcomes:
-        each = _object(outcome, "o")
-        if isinstance(each.get("v"), int | float):
-            found.append(Observation(event_id, _reward(each["v"], "o.v"), moment))
-        if each.get("ActionTaken") is True:
-            found.append(Activated(event_id, moment))
+    for name in ("RewardValue", "v"):
+        if name in fields:
+            return [Observation(event_id, _reward(fields[name], name), moment)]
+    values = _observed_values(fields.get("o", []))
+    found: list[LoggedChoice | Observation | Activated] = [Observation(event_id, each, moment) for each in values]
+    if fields.get("ActionTaken") is True or _is_activated(fields):
+        found.append(Activated(event_id, moment))
     if not found:
         raise FormatError(f"the line of {event_id!r} has no 'c', and neither a reward nor an activation")
     return found
 
 
-def _opened(fields: Mapping[str, Any]) -> _Line:
+def _read_line(fields: Mapping[str, Any]) -> _Line:
     inner = _object(fields["c"], "c")
     items = [_object(each, "c._multi") for each in _list(inner.get("_multi"), "c._multi")]
-    features = [_visible(each) for each in items]
-    names = name_actions([(_own_name(item), seen) for item, seen in zip(items, features, strict=True)])
-    known = features if any(features) else None
-    return _Line(fields, _event_id(fields), _moment(fields), _visible(inner), items, names, known)
+    features = [_features_of(each) for each in items]
+    names = name_actions([(_name_of(item), seen) for item, seen in zip(items, features, strict=True)])
+    is_activated, is_deferred = _deferral(fields)
+    shared = {
+        "event_id": _event_id(fields),
+        "moment": _moment(fields),
+        "model": _model(fields),
+        "is_deferred": is_deferred,
+        "is_activated": is_activated,
+    }
+    return _Line(fields, shared, _features_of(inner), items, names, features if any(features) else None)
 
 
 def _choice(line: _Line) -> LoggedChoice:
@@ -107,10 +108,8 @@ def _choice(line: _Line) -> LoggedChoice:
     chosen = _chosen(fields, number)
     found = _distribution(fields.get("a"), fields.get("p"), number, "")
     propensity = _probability(fields.get("_label_probability"), "_label_probability", found, chosen)
-    activated, deferred = _deferral(fields)
     return LoggedChoice(
-        event_id=line.event_id,
-        moment=line.moment,
+        **line.shared,
         context=line.context,
         actions=line.names,
         features=line.features,
@@ -119,9 +118,6 @@ def _choice(line: _Line) -> LoggedChoice:
         propensity=propensity,
         probabilities=found.probabilities,
         rewards=_rewards(fields, fields.get("o"), fields),
-        model=_model(fields),
-        is_deferred=deferred,
-        is_activated=activated,
     )
 
 
@@ -142,7 +138,7 @@ def _slots(line: _Line) -> Iterator[LoggedChoice]:
         offered = list(range(len(line.items)))
         if is_slates:
             offered = [at for at, item in enumerate(line.items) if item.get("_slot_id") == index]
-        yield _slot_choice(line, name, _visible(slot), outcome, offered, is_slates=is_slates)
+        yield _slot_choice(line, name, _features_of(slot), outcome, offered, is_slates=is_slates)
 
 
 def _slot_choice(
@@ -152,10 +148,8 @@ def _slot_choice(
     if not found.order:
         raise FormatError(f"the outcome of slot {name!r} has no '_a': it does not say what was chosen")
     chosen = found.order[0]
-    activated, deferred = _deferral(line.fields)
     return LoggedChoice(
-        event_id=line.event_id,
-        moment=line.moment,
+        **line.shared,
         context={**line.context, "slot": {**slot, "id": name}},  # as the decision service asks its policies
         actions=[line.names[at] for at in offered],
         features=None if line.features is None else [line.features[at] for at in offered],
@@ -164,10 +158,7 @@ def _slot_choice(
         propensity=_probability(None, "_outcomes._p", found, chosen),
         probabilities=found.probabilities,
         rewards=_rewards(line.fields if is_slates else outcome, outcome.get("_o"), line.fields),
-        model=_model(line.fields),
         slot=name,
-        is_deferred=deferred,
-        is_activated=activated,
     )
 
 
@@ -267,11 +258,14 @@ def _observed_values(outcomes: Any) -> list[float]:
 
 def _deferral(fields: Mapping[str, Any]) -> tuple[bool, bool]:
     """Returns whether the choice was used, and whether it is one that counts only if it was."""
+    skipped = _flag(fields, "_skipLearn")
+    return _is_activated(fields) and not skipped, skipped or _flag(fields, "DeferredAction")
+
+
+def _is_activated(fields: Mapping[str, Any]) -> bool:
     outcomes = fields.get("o")
     listed = outcomes if isinstance(outcomes, list) else []
-    activated = any(isinstance(each, dict) and each.get("ActionTaken") is True for each in listed)
-    skipped = _flag(fields, "_skipLearn")
-    return activated and not skipped, skipped or _flag(fields, "DeferredAction")
+    return any(isinstance(each, dict) and each.get("ActionTaken") is True for each in listed)
 
 
 def _flag(fields: Mapping[str, Any], name: str) -> bool:
@@ -287,7 +281,7 @@ def _model(fields: Mapping[str, Any]) -> str | None:
     return None if name in (None, "", "N/A") else name
 
 
-def _own_name(item: Mapping[str, Any]) -> str | None:
+def _name_of(item: Mapping[str, Any]) -> str | None:
     """Returns how the caller calls an action: ``_tag``, ``id``, or the ``id`` of a namespace."""
     inner = (each.get("id") for each in item.values() if isinstance(each, dict))
     for name in (item.get("_tag"), item.get("id"), *inner):
@@ -296,15 +290,15 @@ def _own_name(item: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _visible(value: Any, depth: int = 0) -> Any:
+def _features_of(value: Any, depth: int = 0) -> Any:
     """Returns what a model sees of features: all but keys that begin with an underscore, as in Vowpal Wabbit."""
     if depth > MAX_DEPTH:
         raise FormatError(f"features are nested more than {MAX_DEPTH} deep")
     if isinstance(value, dict):
         return {
-            key: _visible(each, depth + 1) for key, each in value.items() if not key.startswith("_") or key == _TEXT
+            key: _features_of(each, depth + 1) for key, each in value.items() if not key.startswith("_") or key == _TEXT
         }
-    return [_visible(each, depth + 1) for each in value] if isinstance(value, list) else value
+    return [_features_of(each, depth + 1) for each in value] if isinstance(value, list) else value
 
 
 def _event_id(fields: Mapping[str, Any]) -> str | None:

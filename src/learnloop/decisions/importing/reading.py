@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -81,7 +81,7 @@ class LogFile:
     ) -> None:
         """Reads nothing yet; the arguments are as for ``import_decisions``."""
         if format_name not in FORMATS:
-            raise FormatError(f"{format_name!r} is no format of logs; allowed are {one_of(FORMATS)}")
+            raise FormatError(f"{format_name!r} is not a format of logs; allowed are {one_of(FORMATS)}")
         self._path = path
         self._format = format_name
         self._choices = choices
@@ -98,59 +98,47 @@ class LogFile:
             FormatError: the file is damaged; with ``strict`` also where a line cannot be read.
             UsageError: it cannot be read.
         """
-        yield from self._dsjson() if self._format == "dsjson" else self._vw()
-
-    def _dsjson(self) -> Iterator[list[Found]]:
-        for number, raw in self._lines():
-            if raw.strip():
-                try:
-                    found = self._records(number, raw)
-                except FormatError as error:
-                    self._refuse(number, error)
-                    continue
+        num_actions = _highest_action(self._path) if self._format == "vw" else None
+        is_adf = self._format == "vw" and num_actions is None
+        for number, lines in self._blocks(several=is_adf):
+            try:
+                found = self._records(number, lines, num_actions)
+            except FormatError as error:
+                self._refuse(number, error)
+            else:
                 yield found
 
-    def _records(self, number: int, raw: bytes) -> list[Found]:
-        found: list[Found] = []
-        for each in read_line(raw):
-            if isinstance(each, LoggedChoice):
-                found += self._choices.records(each, number, raw)
-            else:
-                found.append(each)
-        return found
-
-    def _vw(self) -> Iterator[list[Found]]:
-        number_of_actions = _highest_action(self._path)
-        block: list[tuple[int, bytes]] = []
-        for number, raw in self._lines():
-            if raw.strip():
-                block.append((number, raw))
-                if len(block) > MAX_ACTIONS + 1 and number_of_actions is None:
-                    raise FormatError(
-                        f"{self._path.name}, line {block[0][0]}: more than {MAX_ACTIONS} lines of one choice"
-                    )
-            if block and (number_of_actions is not None or not raw.strip()):
-                yield from self._block(block, number_of_actions)
-                block = []
-        if block:
-            yield from self._block(block, number_of_actions)
-
-    def _block(self, block: list[tuple[int, bytes]], number_of_actions: int | None) -> Iterator[list[Found]]:
-        number = block[0][0]
-        try:
-            examples = [_example(raw) for _, raw in block]
-            one = adf_choice(examples) if number_of_actions is None else cb_choice(examples[0], number_of_actions)
-            found: list[Found] = [*self._choices.records(one, number, b"".join(raw for _, raw in block))]
-        except FormatError as error:
-            self._refuse(number, error)
-            return
-        yield found
-
-    def _lines(self) -> Iterator[tuple[int, bytes]]:
+    def _blocks(self, *, several: bool) -> Iterator[tuple[int, list[bytes]]]:
+        """Yields the lines of each choice, with the number of the first; ``several``: they go on to an empty one."""
+        block: list[bytes] = []
+        first = 0
         for number, raw in numbered_lines(self._path):
             self._progress(len(raw))
             self.num_lines = number
-            yield number, raw
+            is_empty = not raw.strip()
+            if not is_empty:
+                first = first or number
+                block.append(raw)
+                if len(block) > MAX_ACTIONS + 1:
+                    raise FormatError(f"{self._path.name}, line {first}: more than {MAX_ACTIONS} lines of one choice")
+            if block and (is_empty or not several):
+                yield first, block
+                block, first = [], 0
+        if block:
+            yield first, block
+
+    def _records(self, number: int, lines: list[bytes], num_actions: int | None) -> list[Found]:
+        raw = b"".join(lines)
+        said: Sequence[LoggedChoice | Observation | Activated]
+        if self._format == "dsjson":
+            said = read_line(raw)
+        else:
+            examples = [_example(each) for each in lines]
+            said = [adf_choice(examples) if num_actions is None else cb_choice(examples[0], num_actions)]
+        found: list[Found] = []
+        for each in said:
+            found += self._choices.records(each, number, raw) if isinstance(each, LoggedChoice) else [each]
+        return found
 
     def _refuse(self, number: int, error: FormatError) -> None:
         if self._strict:

@@ -159,7 +159,7 @@ def _number(text: str, word: str) -> float:
     try:
         number = float(text)
     except ValueError as error:
-        raise FormatError(f"{text[:40]!r} in {word[:80]!r} is no number") from error
+        raise FormatError(f"{text[:40]!r} in {word[:80]!r} is not a number") from error
     if not math.isfinite(number) or abs(number) > MAX_REWARD:
-        raise FormatError(f"{text[:40]!r} in {word[:80]!r} is no finite number up to {MAX_REWARD:g}")
+        raise FormatError(f"{text[:40]!r} in {word[:80]!r} is not a finite number up to {MAX_REWARD:g}")
     return number

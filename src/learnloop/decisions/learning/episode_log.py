@@ -7,28 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from learnloop.core.arrays import F32
-from learnloop.core.protocols import Question, Sample
+from learnloop.algorithms.on_policy.episode_trainer import Situation
+from learnloop.core.protocols import Sample
 from learnloop.core.records import Decision, Episode
 from learnloop.core.rewards import RewardParts, total_of
 from learnloop.decisions.log import LogFilter, newest_decisions, rewards_of
 from learnloop.store import Store
 
 Fits = Callable[[Decision], bool]
-
-
-class Situation(Question):
-    """A question with what came of the answer.
-
-    Attributes:
-        next_vector: what the action led to; None: the episode ended there, or it goes on in the next sample.
-        is_last: whether the next sample is another segment's.
-    """
-
-    __slots__ = ("is_last", "next_vector")
-
-    next_vector: F32 | None
-    is_last: bool
 
 
 class EpisodeLog(NamedTuple):

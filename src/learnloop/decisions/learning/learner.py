@@ -16,7 +16,6 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -27,10 +26,9 @@ from learnloop.core.ids import new_id
 from learnloop.core.protocols import Policy, Sample, SavedPolicy, Trainer
 from learnloop.core.records import Decision, DecisionMode, LearningUpdate, PolicyVersion, Reward, Verdict
 from learnloop.core.seeding import derive_seed
-from learnloop.decisions.learning.apprentice import ApprenticeCandidates
-from learnloop.decisions.learning.bandit_candidates import BanditCandidates
-from learnloop.decisions.learning.candidates import CandidateMaker
-from learnloop.decisions.learning.episode_learning import EpisodeCandidates
+from learnloop.decisions.learning.apprentice import apprentice_candidate
+from learnloop.decisions.learning.candidates import Candidate, bandit_candidate
+from learnloop.decisions.learning.episode_candidates import episode_candidate
 from learnloop.decisions.service.champions import champion_of
 from learnloop.decisions.service.settings import DecisionSettings, VersionedSettings
 from learnloop.evaluation import Verification, VerificationOptions, verify_learning
@@ -52,53 +50,36 @@ DECISION_SEQUENCE = "log/decision_sequence"
 _log = logging.getLogger(__name__)
 
 
-class Progress(NamedTuple):
-    """How far a policy has been learned."""
-
-    last: LearningUpdate | None
-    num_new: int
-    """Decisions with news since then; counted only as far as an update needs."""
-
-
-class _Made(NamedTuple):
-    """What an update came to."""
-
-    verdict: Verdict | None = None
-    reasons: Sequence[str] = ()
-    num_samples: int = 0
-    num_held_out: int = 0
-    metrics: Mapping[str, float] = {}
-    version: PolicyVersion | None = None
-    parent_id: str | None = None
-    error: str | None = None
-
-
 class Learner:
     """Updates policies; one at a time.
 
     Args:
         store: the log.
         registry: where versions are made.
-        episodes: makes candidates of policies that learn over episodes (``settings.network``); None: the one of
-            ``episode_learning``.
     """
 
-    def __init__(self, store: Store, registry: Registry, episodes: CandidateMaker | None = None) -> None:
+    def __init__(self, store: Store, registry: Registry) -> None:
         self._store = store
         self._registry = registry
-        self._episodes = episodes or EpisodeCandidates(store, registry)
 
-    def progress(self, agent_id: str, policy: str, settings: DecisionSettings) -> Progress:
-        """Returns how much news there is since the last update."""
+    def num_new(self, agent_id: str, policy: str, settings: DecisionSettings) -> int:
+        """Returns how many decisions have news since the last update, counted only as far as an update needs."""
         mine = {"agent_id": agent_id, "policy": policy}
-        found = self._store.select(LearningUpdate, where=mine, limit=1, descending=True)
-        last = found[0] if found else None
+        last = next(iter(self._store.select(LearningUpdate, where=mine, limit=1, descending=True)), None)
         limit = settings.learning.min_new_rewards
         if settings.mode is DecisionMode.APPRENTICE:
             since = 0 if last is None else int(last.metrics.get(DECISION_SEQUENCE, 0))
-            return Progress(last, self._store.read(num_imitated_since, agent_id, policy, since, limit))
+            return self._store.read(num_imitated_since, agent_id, policy, since, limit)
         since = 0 if last is None else last.reward_sequence
-        return Progress(last, self._store.read(num_rewarded_since, agent_id, policy, since, limit))
+        return self._store.read(num_rewarded_since, agent_id, policy, since, limit)
+
+    def candidate(self, agent_id: str, policy: str, settings: DecisionSettings, log_sequence: int) -> Candidate:
+        """Returns what could be served, made of the rewards with a sequence up to ``log_sequence``."""
+        if settings.mode is DecisionMode.APPRENTICE:
+            return apprentice_candidate(self._store, agent_id, policy, settings)
+        if settings.network is None:
+            return bandit_candidate(self._store, agent_id, policy, settings)
+        return episode_candidate(self._store, self._registry, agent_id, policy, settings, log_sequence)
 
     def update(self, agent_id: str, policy: str, settings: VersionedSettings) -> LearningUpdate | None:
         """Tries to make a better version of a policy; returns the record, durable, or None: there is too little new.
@@ -111,83 +92,69 @@ class Learner:
         chosen = settings.settings
         if chosen.mode is DecisionMode.FROZEN or not learns_in_updates(chosen):
             return None
-        if self.progress(agent_id, policy, chosen).num_new < chosen.learning.min_new_rewards:
+        if self.num_new(agent_id, policy, chosen) < chosen.learning.min_new_rewards:
             return None
         started, clock = now(), time.perf_counter()
-        rewards, decisions = self._store.last_sequence(Reward), self._store.last_sequence(Decision)
-        update_id = new_id()
-        made = self._attempt(agent_id, policy, settings, rewards, update_id)
-        metrics = {**made.metrics, DECISION_SEQUENCE: decisions, "seconds/total": time.perf_counter() - clock}
         record = LearningUpdate(
-            learning_update_id=update_id,
+            learning_update_id=new_id(),
             agent_id=agent_id,
             policy=policy,
             settings_version=settings.version,
-            reward_sequence=rewards,
-            num_samples=made.num_samples,
-            num_held_out=made.num_held_out,
-            verdict=made.verdict,
-            reasons=list(made.reasons),
-            metrics=metrics,
-            policy_version_id=None if made.version is None else made.version.policy_version_id,
-            parent_version_id=made.parent_id,
-            error=made.error,
+            reward_sequence=self._store.last_sequence(Reward),
+            num_samples=0,
+            num_held_out=0,
+            verdict=None,
+            reasons=[],
+            metrics={DECISION_SEQUENCE: self._store.last_sequence(Decision)},
             started_at=started,
-            ended_at=now(),
+            ended_at=started,
         )
+        try:
+            record = self._make_version(record, chosen)
+        except Exception as error:  # noqa: BLE001 - whatever fails is told in the record; serving goes on as it was
+            _log.warning("the update of %s.%s failed", agent_id, policy, exc_info=True)
+            record = msgspec.structs.replace(record, error=f"{type(error).__name__}: {error}")
+        metrics = {**record.metrics, "seconds/total": time.perf_counter() - clock}
+        record = msgspec.structs.replace(record, metrics=metrics, ended_at=now())
         self._store.write([record])
         return record
 
-    def _attempt(
-        self, agent_id: str, policy: str, settings: VersionedSettings, log_sequence: int, update_id: str
-    ) -> _Made:
-        try:
-            return self._learn(agent_id, policy, settings, log_sequence, update_id)
-        except Exception as error:  # noqa: BLE001 - whatever fails is told in the record; serving goes on as it was
-            _log.warning("the update of %s.%s failed", agent_id, policy, exc_info=True)
-            return _Made(error=f"{type(error).__name__}: {error}")
-
-    def _learn(
-        self, agent_id: str, policy: str, settings: VersionedSettings, log_sequence: int, update_id: str
-    ) -> _Made:
-        name = f"{agent_id}.{policy}"
-        candidate = self._maker(settings.settings).make(agent_id, policy, settings.settings, log_sequence)
-        champion, served = champion_of(self._registry, name, settings.settings)
+    def _make_version(self, begun: LearningUpdate, settings: DecisionSettings) -> LearningUpdate:
+        """Makes a candidate, judges it, has it served if it is proven, and returns the record with what came of it."""
+        name = f"{begun.agent_id}.{begun.policy}"
+        candidate = self.candidate(begun.agent_id, begun.policy, settings, begun.reward_sequence)
+        champion, served = champion_of(self._registry, name, settings)
         baselines = dict(candidate.baselines)
         if served is not None:
             baselines[CHAMPION] = served
-        trainer = _Observed(candidate.trainer)
-        options = _options(settings.settings.learning.alpha, derive_seed(0, name, log_sequence), baselines)
+        trainer = _ObservedTrainer(candidate.trainer)
+        options = _options(settings.learning.alpha, derive_seed(0, name, begun.reward_sequence), baselines)
         verification = verify_learning(trainer, candidate.train, candidate.held_out, options=options)
         verification = msgspec.structs.replace(verification, reasons=[*verification.reasons, *candidate.notes])
-        made = _Made(
+        num_samples = len(candidate.train) if candidate.num_trained is None else candidate.num_trained
+        version = None
+        if verification.verdict is Verdict.LEARNED:
+            lineage = {
+                "kind": "decisions",
+                "agent": begun.agent_id,
+                "policy": begun.policy,
+                "settings_version": begun.settings_version,
+                "reward_sequence": begun.reward_sequence,
+                "learning_update": begun.learning_update_id,
+                "num_samples": num_samples,
+                **candidate.lineage,
+            }
+            version = self._serve(name, verification, lineage, champion)
+        return msgspec.structs.replace(
+            begun,
+            num_samples=num_samples,
+            num_held_out=candidate.num_held_out,
             verdict=verification.verdict,
             reasons=verification.reasons,
-            num_samples=len(candidate.train) if candidate.num_trained is None else candidate.num_trained,
-            num_held_out=candidate.num_held_out,
-            metrics={**candidate.metrics, **trainer.diagnostics, **_figures(verification)},
-            parent_id=None if champion is None else champion.policy_version_id,
+            metrics={**begun.metrics, **candidate.metrics, **trainer.diagnostics, **_figures(verification)},
+            policy_version_id=None if version is None else version.policy_version_id,
+            parent_version_id=None if champion is None else champion.policy_version_id,
         )
-        if verification.verdict is not Verdict.LEARNED:
-            return made
-        lineage = {
-            "kind": "decisions",
-            "agent": agent_id,
-            "policy": policy,
-            "settings_version": settings.version,
-            "reward_sequence": log_sequence,
-            "learning_update": update_id,
-            "num_samples": made.num_samples,
-            **candidate.lineage,
-        }
-        return made._replace(version=self._serve(name, verification, lineage, champion))
-
-    def _maker(self, settings: DecisionSettings) -> CandidateMaker:
-        if settings.mode is DecisionMode.APPRENTICE:
-            return ApprenticeCandidates(self._store)
-        if settings.network is None:
-            return BanditCandidates(self._store)
-        return self._episodes
 
     def _serve(
         self, name: str, verification: Verification, lineage: Mapping[str, object], champion: PolicyVersion | None
@@ -206,8 +173,8 @@ def learns_in_updates(settings: DecisionSettings) -> bool:
     return settings.online is None or settings.mode is DecisionMode.APPRENTICE
 
 
-class _Observed:
-    """A trainer that keeps what its first training said of itself: the later ones are controls."""
+class _ObservedTrainer:
+    """A trainer that keeps what its first training said of itself: the later ones are shuffled controls."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer

@@ -74,7 +74,7 @@ def work(channel: Channel) -> NoReturn:
         try:
             with _open(place) as store:
                 tell(LearnerNews(state="ready"))
-                _Watch(store, place, tell).run()
+                _watch(store, place, tell)
         except LearnloopError as error:
             tell(LearnerNews(state="waiting", what=str(error)))
             _log.warning("waiting: %s", error)
@@ -91,53 +91,34 @@ def _open(place: LearnerPlace) -> Store:
     return Store.open(place.database, blobs=blobs, upgrade=False)
 
 
-class _Watch:
-    """Which policies have news, and their updates."""
+def _watch(store: Store, place: LearnerPlace, tell: Callable[[LearnerNews], None]) -> NoReturn:
+    """Updates the policies that have news; those with too little of it come again with the next."""
+    from learnloop.decisions.learning.learner import Learner  # numpy and all that learns, once the store is there
+    from learnloop.decisions.service.settings_store import current
+    from learnloop.registry import Registry
 
-    def __init__(self, store: Store, place: LearnerPlace, tell: Callable[[LearnerNews], None]) -> None:
-        from learnloop.decisions.learning.learner import Learner  # numpy and all that learns, once the store is there
-        from learnloop.registry import Registry
-
-        self._store = store
-        self._place = place
-        self._tell = tell
-        self._learner = Learner(store, Registry(store, Path(place.versions)))
-        self._rewards = self._decisions = 0
-        self._waiting: set[tuple[str, str]] = set()
-
-    def run(self) -> NoReturn:
-        from learnloop.decisions.service.settings_store import current
-
-        while True:
-            self._look()
-            for agent_id, policy in sorted(self._waiting):
-                try:
-                    settings = current(self._store, agent_id, policy)
-                except CorruptError as error:  # the other policies learn all the same
-                    self._tell(LearnerNews(state="waiting", what=str(error)))
-                    _log.warning("%s", error)
-                    continue
-                record = self._learner.update(agent_id, policy, settings)
-                if record is not None:
-                    verdict = record.error if record.verdict is None else record.verdict.value
-                    self._tell(LearnerNews(state="updated", what=f"{agent_id}.{policy}: {verdict}"))
-            self._waiting.clear()  # who has too little news comes again with the next of it
-            time.sleep(self._place.poll_seconds)
-
-    def _look(self) -> None:
-        """Notes the policies of the service that the log has news of, page by page."""
-        while True:
-            found, last = self._store.read(policies_rewarded, self._rewards, _PAGE)
-            self._waiting |= found
-            if last is None:
-                break
-            self._rewards = last
-        while True:
-            found, last = self._store.read(policies_imitating, self._decisions, _PAGE)
-            self._waiting |= found
-            if last is None:
-                break
-            self._decisions = last
+    learner = Learner(store, Registry(store, Path(place.versions)))
+    looked = {policies_rewarded: 0, policies_imitating: 0}  # up to which sequence of the log each was answered
+    while True:
+        waiting: set[tuple[str, str]] = set()
+        for question, sequence in looked.items():
+            last: int | None = sequence
+            while last is not None:
+                looked[question] = last
+                found, last = store.read(question, last, _PAGE)
+                waiting |= found
+        for agent_id, policy in sorted(waiting):
+            try:
+                settings = current(store, agent_id, policy)
+            except CorruptError as error:  # the other policies learn all the same
+                tell(LearnerNews(state="waiting", what=str(error)))
+                _log.warning("%s", error)
+                continue
+            record = learner.update(agent_id, policy, settings)
+            if record is not None:
+                verdict = record.error if record.verdict is None else record.verdict.value
+                tell(LearnerNews(state="updated", what=f"{agent_id}.{policy}: {verdict}"))
+        time.sleep(place.poll_seconds)
 
 
 # In the server's process ------------------------------------------------------------------------------------------

@@ -18,12 +18,7 @@ from learnloop.core.errors import NotFoundError, UsageError, one_of
 from learnloop.core.protocols import HeldOut, Policy
 from learnloop.core.records import Decision, Episode, PolicyVersion, Verdict
 from learnloop.decisions import logged_samples
-from learnloop.decisions.learning.bandit_candidates import (
-    RememberedPolicy,
-    RememberingTrainer,
-    shared_questions,
-    trainer_of,
-)
+from learnloop.decisions.learning.candidates import shared_questions, trainer_of
 from learnloop.decisions.service.settings_store import current
 from learnloop.evaluation import (
     Comparison,
@@ -90,9 +85,7 @@ def prove_from_log(workspace: WorkspaceCore, agent_id: str, policy: str, options
     trained_mean = float(np.mean([sample.reward for sample in split.train])) if split.train else 0.0
     usable = [sample for sample in split.held_out if sample.propensity is not None]
     held_out = LoggedDecisions(usable, trained_mean)
-    verification = verify_learning(RememberingTrainer(trainer_of(settings)), split.train, held_out, options=options)
-    if isinstance(verification.policy, RememberedPolicy):
-        verification = msgspec.structs.replace(verification, policy=verification.policy.policy)
+    verification = verify_learning(trainer_of(settings), split.train, held_out, options=options)
     if len(usable) < len(split.held_out):
         note = f"{len(split.held_out) - len(usable)} held-out decisions without a propensity were left out"
         verification = msgspec.structs.replace(verification, reasons=[*verification.reasons, note])

@@ -12,9 +12,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive
 from starlette.types import Scope as HttpScope
 
-from learnloop.serve.http.limits import MIB, Limits
 from learnloop.serve.http.problems import Problem, ProblemBody
-from learnloop.serve.http.site import Caller, Headers, Site
+from learnloop.serve.http.site import MIB, Caller, Headers, Limits, Site
 
 _CALL = "http.call"
 IS_WHOLE = "http.is_whole"
@@ -65,10 +64,6 @@ class Call:
             headers={"www-authenticate": challenge},
         )
 
-    def problem_body(self, problem: Problem, path: str) -> ProblemBody:
-        """Returns the body of this request's answer where it is a problem."""
-        return self.site.problem_body(problem, path, self.request_id)
-
 
 def call_of(scope: HttpScope) -> Call:
     """Returns what is known of the request of this ASGI scope."""
@@ -80,6 +75,12 @@ def path_of(scope: HttpScope) -> str:
     """Returns the path as it came: escaped, so that nothing in it can command a terminal or a log."""
     raw: bytes = scope["raw_path"]
     return raw.decode("ascii", "backslashreplace")
+
+
+def problem_body(scope: HttpScope, problem: Problem) -> ProblemBody:
+    """Returns the body of the answer to the request of this ASGI scope where it is ``problem``."""
+    call = call_of(scope)
+    return call.site.problem_body(problem, path_of(scope), call.request_id)
 
 
 def set_call(scope: HttpScope, call: Call) -> None:

@@ -37,7 +37,7 @@ def parse_etags(values: Iterable[str]) -> list[str]:
         values: of the header, once for each time that it came.
 
     Raises:
-        Problem: 400 where they are none, or too many.
+        Problem: 400 where they are not valid entity tags, or too many.
     """
     text = ",".join(values)
     if text.strip(" \t") == ANY:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from starlette.types import Message
-
 from learnloop.serve.http.problems import Problem
 from learnloop.serve.http.site import Headers, Site
 
@@ -17,7 +15,7 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _SINGLE = frozenset({
     b"host", b"origin", b"content-type", b"content-encoding", b"content-length", b"idempotency-key", b"x-request-id",
 })  # fmt: skip
-_PREFLIGHT = [
+PREFLIGHT = [
     (b"access-control-allow-methods", b"GET, POST, PUT, PATCH, DELETE"),
     (
         b"access-control-allow-headers",
@@ -25,6 +23,7 @@ _PREFLIGHT = [
     ),
     (b"access-control-max-age", b"600"),
 ]
+"""The headers of the answer to a browser that asks whether a page may send what it is about to send."""
 
 
 class HostChecks:
@@ -84,16 +83,6 @@ class HostChecks:
         if method not in _SAFE and not (scheme in (b"http", b"https") and place == headers[b"host"].lower()):
             raise Problem(403, f"a page of another site may not write here; {self._about.origin_advice}", kind="origin")
         return None
-
-    @staticmethod
-    def is_preflight(method: str, origin: bytes | None, headers: Headers) -> bool:
-        """Returns whether a browser asks if a page of an allowed origin may send what it is about to send."""
-        return method == "OPTIONS" and origin is not None and b"access-control-request-method" in headers
-
-    @staticmethod
-    def preflight() -> Message:
-        """Returns the start of the answer to that."""
-        return {"type": "http.response.start", "status": 204, "headers": list(_PREFLIGHT)}
 
 
 def _bracketed(name: str) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from functools import partial
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Send
@@ -33,36 +34,12 @@ _PASSING = frozenset({408, 425, 429})
 """Refusals that say nothing of the request: the same one may be tried again."""
 
 
-class _Settling:
-    """Told of the answer of a run before it is sent."""
-
-    def __init__(self, answers: KeptAnswers, claim: Claim) -> None:
-        self._answers = answers
-        self._claim = claim
-
-    async def __call__(self, status: int, media_type: str, body: bytes) -> None:
-        """Keeps the answer, or gives up the claim where the request may be tried again.
-
-        What happened has happened: where it cannot be kept, the client is answered all the same, and the claim stays.
-        """
-        try:
-            if status >= 500 or status in _PASSING:
-                await self._answers.release(self._claim)
-            else:
-                await self._answers.keep(self._claim, status, media_type, body)
-        except Problem as error:
-            _log.warning("an answer to a request with an Idempotency-Key was not kept: %s", error)
-
-
 def once(inner: ASGIApp) -> ASGIApp:
-    """Returns ``inner`` such that requests with the same ``Idempotency-Key`` run once."""
+    """Returns ``inner`` such that requests with the same ``Idempotency-Key`` run once; each has to have one."""
 
     async def run(scope: HttpScope, receive: Receive, send: Send) -> None:
         call = call_of(scope)
-        key = call.headers.get(HEADER)
-        if key is None:
-            await inner(scope, receive, send)
-            return
+        key = call.headers[HEADER]
         _check_key(key)
         answers = call.site.answers
         if answers is None:
@@ -74,14 +51,28 @@ def once(inner: ASGIApp) -> ASGIApp:
             await _answer_again(found, fingerprint)(scope, receive, send)
             return
         call.effect_id = found.effect_id
-        call.settle = _Settling(answers, found)
+        call.settle = partial(_settle, answers, found)
         await inner(scope, receive, send)
 
     return run
 
 
+async def _settle(answers: KeptAnswers, claim: Claim, status: int, media_type: str, body: bytes) -> None:
+    """Keeps the answer before it is sent, or gives up the claim where the request may be tried again.
+
+    What happened has happened: where it cannot be kept, the client is answered all the same, and the claim stays.
+    """
+    try:
+        if status >= 500 or status in _PASSING:
+            await answers.release(claim)
+        else:
+            await answers.keep(claim, status, media_type, body)
+    except Problem as error:
+        _log.warning("an answer to a request with an Idempotency-Key was not kept: %s", error)
+
+
 def answer_id_of(call: Call, key: bytes) -> str:
-    """Returns SHA-256 over who asks and the key: a key of one client is none of another's."""
+    """Returns SHA-256 over who asks and the key: the same key of another client is another one."""
     owner = "" if call.caller is None else call.caller.caller_id
     return _digest(owner.encode(), key)
 

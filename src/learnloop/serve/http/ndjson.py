@@ -25,10 +25,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Send
 from starlette.types import Scope as HttpScope
 
-from learnloop.serve.http.calls import Body, call_of, path_of
+from learnloop.serve.http.calls import Body, call_of, path_of, problem_body
 from learnloop.serve.http.json_bodies import decode_json
-from learnloop.serve.http.limits import MIB
 from learnloop.serve.http.problems import Problem, ProblemBody
+from learnloop.serve.http.site import MIB
 
 T = TypeVar("T")
 
@@ -48,16 +48,6 @@ _log = logging.getLogger(__name__)
 _encoder = msgspec.json.Encoder(decimal_format="string")
 
 
-class Line(msgspec.Struct, Generic[T], frozen=True):
-    """One item of a request."""
-
-    index: int
-    """From 0; empty lines do not count."""
-    value: T | None
-    problem: Problem | None
-    """What is wrong with it; None: nothing, and ``value`` is there."""
-
-
 class LineAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one item; the lines come in the order of the items."""
 
@@ -69,12 +59,12 @@ class LineAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 async def read_lines(
     request: Request, kind: type[T], *, line_bytes: int = LINE_BYTES, max_lines: int = MAX_LINES
-) -> AsyncIterator[Line[T]]:
-    """Yields the items of a body as they arrive, each decoded as strictly as by ``read_json``.
+) -> AsyncIterator[T | Problem]:
+    """Yields the items of a body as they arrive, decoded as strictly as by ``read_json``, or what is wrong with each.
 
     Args:
         request: whose route takes NDJSON.
-        kind: what each line is.
+        kind: what each line is; empty lines do not count.
         line_bytes: the longest line; a longer one is a 413 of its own, and is not kept in memory.
         max_lines: how many items there may be.
 
@@ -85,15 +75,23 @@ async def read_lines(
     body = call_of(request.scope).body
     if body is None:
         return
-    index = 0
+    number = 0
     async for text in _split(body, line_bytes):
         if text is not None and not text.strip():
             continue
-        if index >= max_lines:
+        number += 1
+        if number > max_lines:
             raise Problem(413, f"the body has more than {max_lines:,} items; the rest is not read, send parts")
-        yield _line(index, text, kind, line_bytes)
-        index += 1
-        if index % _TURN == 0:
+        item: T | Problem
+        if text is None:
+            item = Problem(413, f"this line is longer than the {line_bytes:,} bytes that one may have")
+        else:
+            try:
+                item = decode_json(text, kind)
+            except Problem as problem:
+                item = problem
+        yield item
+        if number % _TURN == 0:
             await asyncio.sleep(0)
 
 
@@ -121,21 +119,32 @@ def ndjson_answer(
         line_bytes: as for ``read_lines``.
         max_lines: as for ``read_lines``.
     """
-    lines = read_lines(request, kind, line_bytes=line_bytes, max_lines=max_lines)
-    answers = _answers(request, lines, _Worker(request, work, status), at_once)
-    return _Streamed(_parts(answers, call_of(request.scope).body))
+    items = read_lines(request, kind, line_bytes=line_bytes, max_lines=max_lines)
+    return _Answers(request, items, work, status, at_once)
 
 
-class _Streamed(Response):
-    """Sends parts as they come. Starlette's own listens for the client's end meanwhile, and so takes the body away."""
+class _Answers(Response, Generic[T]):
+    """Sends answers as they come. Starlette's own listens for the client's end meanwhile, which takes the body away."""
 
-    def __init__(self, parts: AsyncGenerator[bytes, None]) -> None:
+    def __init__(
+        self,
+        request: Request,
+        items: AsyncIterator[T | Problem],
+        work: Callable[[T], Awaitable[object]],
+        status: int,
+        at_once: int,
+    ) -> None:
         super().__init__(media_type=NDJSON)
-        self._parts = parts
+        self._scope = request.scope
+        self._call = call_of(request.scope)
+        self._items = items
+        self._work = work
+        self._status = status
+        self._at_once = at_once
 
     async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
         headers = [each for each in self.raw_headers if each[0] != b"content-length"]
-        async with aclosing(self._parts) as parts:
+        async with aclosing(self._parts()) as parts:
             data = await anext(parts, b"")  # before the answer begins: by then the body is in, mostly
             await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
             while data:
@@ -143,81 +152,64 @@ class _Streamed(Response):
                 data = await anext(parts, b"")
         await send({"type": "http.response.body", "body": b""})
 
+    async def _parts(self) -> AsyncGenerator[bytes, None]:
+        """Yields the lines, some together; while the request still arrives they are held back."""
+        body, held = self._call.body, bytearray()
+        async for each in self._answers():
+            held += _encoder.encode(each)
+            held += b"\n"
+            is_arriving = body is not None and not body.is_complete
+            if len(held) >= (HELD_BYTES if is_arriving else _PART_BYTES):
+                yield bytes(held)
+                held.clear()
+        if held:
+            yield bytes(held)
 
-class _Worker(Generic[T]):
-    """Makes the answer to each item."""
-
-    def __init__(self, request: Request, work: Callable[[T], Awaitable[object]], status: int) -> None:
-        self._path = path_of(request.scope)
-        self._call = call_of(request.scope)
-        self._work = work
-        self._status = status
-
-    async def __call__(self, line: Line[T]) -> LineAnswer:
-        """Works on one item."""
-        if line.problem is not None or line.value is None:
-            return self.failed(line.index, line.problem or Problem(422, "the item is null"))
+    async def _answers(self) -> AsyncIterator[LineAnswer]:
+        waiting: deque[asyncio.Future[LineAnswer]] = deque()
+        num_items = 0
+        failure: Problem | None = None
         try:
-            result = await self._work(line.value)
-        except Exception as error:  # noqa: BLE001 - becomes the item's problem, and is logged where it is ours
-            return self.failed(line.index, error)
-        return LineAnswer(index=line.index, status=self._status, result=result)
+            try:
+                async for item in self._items:
+                    waiting.append(asyncio.ensure_future(self._answer(num_items, item)))
+                    num_items += 1
+                    if len(waiting) >= self._at_once:
+                        yield await waiting.popleft()
+            except ClientDisconnect:
+                _log.info("%s: the client went away", self._call.request_id)
+            except Problem as problem:
+                failure = problem
+                body = self._call.body
+                if body is not None and not body.is_complete:
+                    await body.drain()  # or the client gets no answer: what is left unread resets the connection
+            while waiting:
+                yield await waiting.popleft()
+            if failure is not None:
+                yield self._failed(num_items, failure)
+        finally:
+            for task in waiting:
+                task.cancel()
 
-    def failed(self, index: int, error: Exception) -> LineAnswer:
+    async def _answer(self, index: int, item: T | Problem) -> LineAnswer:
+        """Works on one item."""
+        if isinstance(item, Problem):
+            return self._failed(index, item)
+        try:
+            result = await self._work(item)
+        except Exception as error:  # noqa: BLE001 - becomes the item's problem, and is logged where it is ours
+            return self._failed(index, error)
+        return LineAnswer(index=index, status=self._status, result=result)
+
+    def _failed(self, index: int, error: Exception) -> LineAnswer:
         """Returns what ``error`` is to the client."""
         errors = self._call.site.errors
         problem = errors.problem(error)
         if problem.status >= 500 and not isinstance(error, Problem):
             trace = error if errors.status_of(error) is None else None
-            _log.error("%s %s item %d: %s", self._call.request_id, self._path, index, error, exc_info=trace)
-        body = self._call.problem_body(problem, self._path)
-        return LineAnswer(index=index, status=problem.status, problem=body)
-
-
-async def _answers(
-    request: Request, lines: AsyncIterator[Line[T]], worker: _Worker[T], at_once: int
-) -> AsyncIterator[LineAnswer]:
-    waiting: deque[asyncio.Future[LineAnswer]] = deque()
-    num_lines = 0
-    failure: Problem | None = None
-    try:
-        try:
-            async for line in lines:
-                num_lines += 1
-                if at_once == 1:
-                    yield await worker(line)
-                    continue
-                waiting.append(asyncio.ensure_future(worker(line)))
-                if len(waiting) >= at_once:
-                    yield await waiting.popleft()
-        except ClientDisconnect:
-            _log.info("%s: the client went away", call_of(request.scope).request_id)
-        except Problem as problem:
-            failure = problem
-            body = call_of(request.scope).body
-            if body is not None and not body.is_complete:
-                await body.drain()  # or the client gets no answer to read: what is left unread resets the connection
-        while waiting:
-            yield await waiting.popleft()
-        if failure is not None:
-            yield worker.failed(num_lines, failure)
-    finally:
-        for task in waiting:
-            task.cancel()
-
-
-async def _parts(answers: AsyncIterator[LineAnswer], body: Body | None) -> AsyncGenerator[bytes, None]:
-    """Yields the lines, some together; while the request still arrives they are held back."""
-    held = bytearray()
-    async for each in answers:
-        held += _encoder.encode(each)
-        held += b"\n"
-        is_arriving = body is not None and not body.is_complete
-        if len(held) >= (HELD_BYTES if is_arriving else _PART_BYTES):
-            yield bytes(held)
-            held.clear()
-    if held:
-        yield bytes(held)
+            where = path_of(self._scope)
+            _log.error("%s %s item %d: %s", self._call.request_id, where, index, error, exc_info=trace)
+        return LineAnswer(index=index, status=problem.status, problem=problem_body(self._scope, problem))
 
 
 async def _split(body: Body, line_bytes: int) -> AsyncIterator[bytes | None]:
@@ -243,12 +235,3 @@ async def _split(body: Body, line_bytes: int) -> AsyncIterator[bytes | None]:
         yield None
     elif begun:
         yield bytes(begun)
-
-
-def _line(index: int, text: bytes | None, kind: type[T], line_bytes: int) -> Line[T]:
-    if text is None:
-        return Line(index, None, Problem(413, f"this line is longer than the {line_bytes:,} bytes that one may have"))
-    try:
-        return Line(index, decode_json(text, kind), None)
-    except Problem as problem:
-        return Line(index, None, problem)

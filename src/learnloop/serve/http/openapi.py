@@ -9,9 +9,8 @@ from typing import Any, get_args
 import msgspec
 from fastapi.openapi.utils import get_openapi
 
-from learnloop.serve.http.calls import Call, set_call
-from learnloop.serve.http.operations import JSON, Operation, Operations
-from learnloop.serve.http.problems import PROBLEM_TYPE, Problem, ProblemBody, title_of
+from learnloop.serve.http.operations import Operation, Operations
+from learnloop.serve.http.problems import PROBLEM_TYPE, ProblemBody, title_of
 from learnloop.serve.http.site import Site
 
 _REF = "#/components/schemas/{name}"
@@ -42,10 +41,11 @@ def describe(site: Site, groups: Sequence[Operations]) -> Document:
     known.update(schemas)
     document["components"]["responses"] = _problem_answers()
     document["components"]["securitySchemes"] = {_KEY: {"type": "http", "scheme": "bearer"}}
-    for operation in operations:
-        for method in operation.methods or ():
-            described = document["paths"][operation.path_format][method.lower()]
-            _complete(described, operation, types, error_media=_error_media(site, operation, groups))
+    for group in groups:
+        for operation in group.routes:
+            for method in operation.methods or ():
+                described = document["paths"][operation.path_format][method.lower()]
+                _complete(described, operation, types, error_media=group.error_media)
     return document
 
 
@@ -150,17 +150,3 @@ def _problem_answers() -> Document:
     """Returns the answers that all routes share, by the names under which they are referred to."""
     content = {PROBLEM_TYPE: {"schema": {"$ref": _REF.format(name=ProblemBody.__name__)}}}
     return {f"Problem{status}": {"description": title_of(status), "content": content} for status in _PROBLEMS}
-
-
-def _error_media(site: Site, operation: Operation, groups: Sequence[Operations]) -> list[str]:
-    """Returns the media types of the errors of a group that has its own form of them: it is asked; none: problems."""
-    render = next((group.error_body for group in groups if operation in group.routes), None)
-    if render is None:
-        return []
-    found: list[str] = []
-    for media_type in operation.rules.accepts or (JSON,):
-        path = operation.path
-        scope: Document = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "headers": []}
-        set_call(scope, Call(site, {b"content-type": media_type.encode()}, "", None))
-        found.append(render(scope, Problem(400, ""))[1])
-    return list(dict.fromkeys(found))

@@ -6,9 +6,9 @@ A route without a declared scope cannot be made. What the declaration says is en
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
 from fastapi import Query
@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as HttpScope
 
 from learnloop.serve.http.calls import Call, call_of
-from learnloop.serve.http.idempotency import once
+from learnloop.serve.http.idempotency import HEADER, once
 from learnloop.serve.http.problems import Problem
 
 JSON = "application/json"
@@ -29,6 +29,17 @@ MAX_LIMIT = 200
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
 Text = Annotated[str | None, Query(max_length=500)]
 """What a list is narrowed by, or the cursor after which it goes on."""
+
+T = TypeVar("T")
+
+
+class ListBody(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """A part of a list, the newest first."""
+
+    data: list[T]
+    next_cursor: str | None
+    """What ``after`` asks for the next page with; None: this is the last one."""
+
 
 ErrorBody = Callable[[HttpScope, Problem], tuple[bytes, str]]
 """Gives the body of an error and its media type, for clients that want another form than RFC 9457."""
@@ -77,12 +88,21 @@ class Operations:
     Args:
         name: the noun; the tag of the routes in the documentation.
         error_body: how errors of these routes look; None: RFC 9457.
+        error_media: the media types that ``error_body`` gives, for the documentation.
         lifespan: what the routes need around the server's life, such as a background task.
     """
 
-    def __init__(self, name: str, *, error_body: ErrorBody | None = None, lifespan: Lifespan | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        error_body: ErrorBody | None = None,
+        error_media: Sequence[str] = (),
+        lifespan: Lifespan | None = None,
+    ) -> None:
         self.name = name
         self.error_body = error_body
+        self.error_media = error_media
         self.lifespan = lifespan
         self.routes: list[Operation] = []
 
@@ -153,8 +173,7 @@ def _plain(endpoint: Endpoint) -> ASGIApp:
 
 def _guarded(inner: ASGIApp, rules: Rules) -> ASGIApp:
     """Returns ``inner`` behind the checks of its rules."""
-    if rules.idempotent:
-        inner = once(inner)
+    keyed = once(inner) if rules.idempotent else inner
     needs_match = rules.if_match == "must"
 
     async def run(scope: HttpScope, receive: Receive, send: Send) -> None:
@@ -163,7 +182,7 @@ def _guarded(inner: ASGIApp, rules: Rules) -> ASGIApp:
         admit_body(call, rules)
         if needs_match and b"if-match" not in call.headers:
             raise Problem(428, "this needs If-Match with the ETag of what is changed; read it first")
-        await inner(scope, receive, send)
+        await (keyed if HEADER in call.headers else inner)(scope, receive, send)
 
     return run
 

@@ -168,7 +168,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Takes in a header; one that comes after the body is none (RFC 9110, section 6.5.1)."""
+        """Takes in a header; one that comes after the body is ignored (RFC 9110, section 6.5.1)."""
         if self._is_resuming:
             return
         self._count(len(name) + len(value))

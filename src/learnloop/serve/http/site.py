@@ -7,11 +7,37 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from learnloop.serve.http.limits import Limits
+import msgspec
+
 from learnloop.serve.http.problems import ErrorTable, Problem, ProblemBody
 
 Headers = dict[bytes, bytes]
 """By their names in lower case; the last one where a name comes twice."""
+
+MIB = 1 << 20
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one request may cost."""
+
+    body_bytes: int = 8 * MIB
+    """The largest body as it arrives; a route may allow more."""
+    decoded_bytes: int = 64 * MIB
+    """The largest body after decompression."""
+    ratio: int = 100
+    """How many bytes one compressed byte may become; asked of bodies above ``MIN_RATIO_BYTES`` only."""
+    body_seconds: float = 30.0
+    """How long a body may take to arrive."""
+    header_seconds: float = 10.0
+    """How long the headers of a request may take to arrive."""
+    header_bytes: int = 64 << 10
+    """The largest headers, request line included."""
+    num_active: int = 1024
+    """How many requests are worked on at once; further ones are answered 503."""
+    num_threads: int = 8
+    """How many calls that block run at once."""
+    num_waiting: int = 256
+    """How many calls that block may wait for a thread; further ones are answered 503."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,14 +112,6 @@ class KeptAnswers(Protocol):
         ...
 
 
-def _anybody(headers: Headers) -> Caller | None:
-    return None
-
-
-def _random_id() -> str:
-    return str(uuid.uuid4())
-
-
 @dataclass(kw_only=True)
 class Site:
     """An application as the framework sees it."""
@@ -105,7 +123,7 @@ class Site:
     origins: tuple[str, ...] = ()
     """Web origins other than its own whose pages may call it, such as ``https://dash.example.com``."""
     errors: ErrorTable = field(default_factory=lambda: ErrorTable({}))
-    identify: Callable[[Headers], Caller | None] = _anybody
+    identify: Callable[[Headers], Caller | None] = lambda headers: None
     """Returns who asks, None where everybody may; raises a 401 ``Problem`` where no one is shown who may."""
     credentials: tuple[bytes, ...] = (b"authorization",)
     """The headers that ``identify`` looks at; a request may have each of them once."""
@@ -113,7 +131,7 @@ class Site:
     """The scope that has all others in it."""
     answers: KeptAnswers | None = None
     """None: no route is idempotent."""
-    new_id: Callable[[], str] = _random_id
+    new_id: Callable[[], str] = lambda: str(uuid.uuid4())
     """Makes the id of a request that brings none."""
     is_draining: bool = False
     """The server is about to stop: it is not ready any more."""

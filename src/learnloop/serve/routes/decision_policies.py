@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -16,7 +15,6 @@ from learnloop.core.records import ApiScope, LearningUpdate, PolicySettings
 from learnloop.decisions.learning.apprentice import MatchRate
 from learnloop.decisions.service.policies import registered_name
 from learnloop.decisions.service.settings import DecisionSettings, VersionedSettings, read_settings
-from learnloop.evaluation.off_policy import Estimator
 from learnloop.loop.decisions.counterfactual import (
     DEFAULT_TARGETS,
     MAX_DECISIONS,
@@ -27,7 +25,7 @@ from learnloop.serve.decision_maker import DecisionMaker
 from learnloop.serve.http.calls import call_of
 from learnloop.serve.http.conditional import demand_match, etag_of, tagged
 from learnloop.serve.http.json_bodies import answer, read_json
-from learnloop.serve.http.operations import Limit, Operations, Text
+from learnloop.serve.http.operations import Limit, ListBody, Operations, Text
 from learnloop.serve.service import service_of
 
 operations = Operations("decision policies")
@@ -46,35 +44,23 @@ class SettingsBody(msgspec.Struct, frozen=True, kw_only=True):
     settings: DecisionSettings
 
 
-class SettingsHistory(msgspec.Struct, frozen=True, kw_only=True):
+class SettingsHistory(ListBody[PolicySettings], frozen=True, kw_only=True):
     """A page of the versions of a policy's settings, the newest first."""
 
-    data: list[PolicySettings]
-    next_cursor: str | None
 
-
-class UpdateList(msgspec.Struct, frozen=True, kw_only=True):
+class UpdateList(ListBody[LearningUpdate], frozen=True, kw_only=True):
     """A page of updates, the newest first."""
 
-    data: list[LearningUpdate]
-    next_cursor: str | None
 
+class EvaluationBody(CounterfactualOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whose earnings are asked for, and on which decisions.
 
-class EvaluationBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whose earnings are asked for, and on which decisions."""
+    Give ``learning.held_out_share`` as ``held_out_share`` for only those decisions that versions made from this log
+    were not trained on; without it such versions look better than they are.
+    """
 
     targets: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_TARGETS)] = tuple(DEFAULT_TARGETS)
     """``champion``, ``uniform``, ``baseline``, ``best-fixed``, or a registered version such as ``NAME@3``."""
-    since: datetime | None = None
-    until: datetime | None = None
-    estimator: Estimator = "dr"
-    level: float = 0.95
-    reward_range: tuple[float, float] | None = None
-    max_missing: float = 0.01
-    """A larger share of decisions without a known reward is refused: those that have one may not be like the others."""
-    held_out_share: float | None = None
-    """Give ``learning.held_out_share`` for only those decisions that versions made from this log were not trained on;
-    without it such versions look better than they are."""
     newest: Annotated[int, msgspec.Meta(ge=1, le=MAX_DECISIONS)] = 20_000
     """Of so many decisions, the newest; many take their time, beside which the server decides."""
 
@@ -179,17 +165,7 @@ async def evaluate_policy(request: Request, agent_id: str, policy: str) -> Respo
     service = service_of(request)
     registered_name(agent_id, policy)
     body = await read_json(request, EvaluationBody)
-    options = CounterfactualOptions(
-        since=body.since,
-        until=body.until,
-        estimator=body.estimator,
-        level=body.level,
-        reward_range=body.reward_range,
-        max_missing=body.max_missing,
-        held_out_share=body.held_out_share,
-        newest=body.newest,
-    )
-    found = await service.call(service.workspace.decisions.evaluate, agent_id, policy, body.targets, options)
+    found = await service.call(service.workspace.decisions.evaluate, agent_id, policy, body.targets, body)
     return answer(found)
 
 

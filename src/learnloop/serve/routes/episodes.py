@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from learnloop.core.records import ApiScope, EpisodeStatus
 from learnloop.loop.nouns.episodes import EpisodeDetail, EpisodeRow
 from learnloop.serve.http.json_bodies import answer
-from learnloop.serve.http.operations import Limit, Operations, Text
+from learnloop.serve.http.operations import Limit, ListBody, Operations, Text
 from learnloop.serve.service import service_of
 
 operations = Operations("episodes")
 
 
-class EpisodeList(msgspec.Struct, frozen=True, kw_only=True):
+class EpisodeList(ListBody[EpisodeRow], frozen=True, kw_only=True):
     """A page of episodes, the newest first."""
-
-    data: list[EpisodeRow]
-    next_cursor: str | None
-    """What ``after`` asks for the next page with; None: this is the last one."""
 
 
 @operations.get("/v1/episodes", scope=ApiScope.READ, response=EpisodeList)

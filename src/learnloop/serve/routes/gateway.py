@@ -27,9 +27,9 @@ from learnloop.core.errors import LearnloopError, UnreachableError, UsageError
 from learnloop.core.records import ApiScope
 from learnloop.loop.traces.gateway import close_left_open
 from learnloop.serve.http.calls import read_body
-from learnloop.serve.http.limits import MIB
 from learnloop.serve.http.operations import Operations
 from learnloop.serve.http.problems import Problem
+from learnloop.serve.http.site import MIB
 from learnloop.serve.routes.gateway_runs import Run, RunName, Runs
 from learnloop.serve.service import Service, beside, service_of
 from learnloop.traces.conversation.dialects import dialect_of
@@ -109,7 +109,7 @@ class Gateway:
 
     def _headers(self, request: Request) -> list[tuple[str, str]]:
         key = None if self.options.key_env is None else os.environ[self.options.key_env]
-        named = _named_by_connection(request.headers.getlist("connection"))
+        named = _connection_headers(request.headers.getlist("connection"))
         dropped = _NOT_SENT_ON | named | ({"authorization", "x-api-key", "api-key"} if key is not None else set())
         kept = [
             (name, value)
@@ -153,7 +153,7 @@ def make_gateway(options: GatewayOptions) -> Operations:
             gateway.runs.close()
             await gateway.client.aclose()
 
-    operations = Operations("gateway", error_body=_openai_error, lifespan=lifespan)
+    operations = Operations("gateway", error_body=_openai_error, error_media=("application/json",), lifespan=lifespan)
     for method in METHODS:
         _add(operations, method)
     return operations
@@ -178,24 +178,24 @@ async def _pass(request: Request, gateway: Gateway) -> Response:
     sent = gateway.request(request, path, content)
     recording = _begin(gateway, name, path, content) if request.method == "POST" else None
     try:
-        answer = await _answered(gateway, sent, request)
-    except httpx2.HTTPError as error:
-        _fail(recording, error)
-        raise Problem(502, f"the model's address does not answer: {_told(error)}", kind="upstream") from error
+        answer = await _send_on(gateway, sent, request)
     except BaseException as error:
-        _fail(recording, error)
+        if recording is not None:
+            recording.end(None, error, is_complete=False)
+        if isinstance(error, httpx2.HTTPError):
+            raise Problem(502, f"the model's address does not answer: {_words_of(error)}", kind="upstream") from error
         raise
     return _Relay(answer, recording)
 
 
-async def _answered(gateway: Gateway, sent: httpx2.Request, request: Request) -> httpx2.Response:
+async def _send_on(gateway: Gateway, sent: httpx2.Request, request: Request) -> httpx2.Response:
     """Returns the answer as soon as it begins; gives the call up where the agent goes away before.
 
     Raises:
         ClientDisconnect: it has.
     """
     sending = asyncio.ensure_future(gateway.client.send(sent, stream=True))
-    leaving = asyncio.ensure_future(_left(request))
+    leaving = asyncio.ensure_future(_wait_for_end(request))
     try:
         await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not sending.done():
@@ -211,7 +211,7 @@ async def _answered(gateway: Gateway, sent: httpx2.Request, request: Request) ->
         leaving.cancel()
 
 
-async def _left(request: Request) -> None:
+async def _wait_for_end(request: Request) -> None:
     """Returns when the agent has gone away."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
@@ -235,24 +235,27 @@ class _Recording:
         else:
             self._pieces.clear()
 
-    def end(self, answer: httpx2.Response, error: BaseException | None, *, is_complete: bool) -> None:
-        """Records the answer, as far as it came; never raises."""
+    def end(self, answer: httpx2.Response | None, error: BaseException | None, *, is_complete: bool) -> None:
+        """Records the answer, as far as it came, or that none came (None); never raises."""
         with _unharmed():
-            data = _plain(b"".join(self._pieces), answer.headers.get("content-encoding", ""))
-            self._end_call(data, answer, error, is_complete)
+            self._end_call(answer, error, is_complete)
         with _unharmed():
             self._call.end_stream(error, is_complete=False)  # changes nothing unless the above failed
-        self._end_run(answered=self._call.answer is not None)
-
-    def fail(self, error: BaseException) -> None:
-        """Records that no answer came; never raises."""
+        said: list[str] = []
         with _unharmed():
-            self._call.fail(error)
-        self._end_run(answered=False)
+            said = self._call.said
+        with _unharmed():
+            told = self._call.span.attributes.get("response_id")
+            response_id = told if isinstance(told, str) else None
+            self._runs.end(self.run, said, answered=self._call.answer is not None, response_id=response_id)
 
-    def _end_call(self, data: bytes, answer: httpx2.Response, error: BaseException | None, is_complete: bool) -> None:
+    def _end_call(self, answer: httpx2.Response | None, error: BaseException | None, is_complete: bool) -> None:
         if self._num_bytes > MAX_RECORDED_BYTES:
             self._call.span.set(output_too_large=True)
+        if answer is None:
+            self._call.fail(error or UnreachableError("no answer came"))
+            return
+        data = _plain(b"".join(self._pieces), answer.headers.get("content-encoding", ""))
         if answer.status_code >= 400:
             told = data[:500].decode(errors="replace")
             self._call.fail(UnreachableError(f"HTTP {answer.status_code}: {told}"))
@@ -265,15 +268,6 @@ class _Recording:
         else:
             self._call.end(decoded(data))
 
-    def _end_run(self, *, answered: bool) -> None:
-        said: list[str] = []
-        with _unharmed():
-            said = self._call.said
-        with _unharmed():
-            told = self._call.span.attributes.get("response_id")
-            response_id = told if isinstance(told, str) else None
-            self._runs.end(self.run, said, answered=answered, response_id=response_id)
-
 
 class _Relay(StreamingResponse):
     """An answer as it comes; whatever ends it, its connection is given back and the call is recorded."""
@@ -284,7 +278,7 @@ class _Relay(StreamingResponse):
         self._recording = recording
         self._failure: BaseException | None = None
         self._is_complete = False
-        headers = _sent_back(answer)
+        headers = _headers_back(answer)
         if recording is not None:
             headers.append(("x-learnloop-episode", recording.run.episode.episode_id))
         self.raw_headers = [(key.encode("latin-1"), value.encode("latin-1")) for key, value in headers]
@@ -341,21 +335,16 @@ def _unharmed() -> Iterator[None]:
         _log.exception("a call could not be recorded")
 
 
-def _fail(recording: _Recording | None, error: BaseException) -> None:
-    if recording is not None:
-        recording.fail(error)
-
-
-def _sent_back(answer: httpx2.Response) -> list[tuple[str, str]]:
+def _headers_back(answer: httpx2.Response) -> list[tuple[str, str]]:
     """Returns what is sent back of an answer's headers, each as often as it came."""
-    dropped = _NOT_SENT_BACK | _named_by_connection(answer.headers.get_list("connection"))
+    dropped = _NOT_SENT_BACK | _connection_headers(answer.headers.get_list("connection"))
     headers = [(key.lower(), value) for key, value in answer.headers.multi_items()]
     return [
         (_THEIR_REQUEST_ID if key == "x-request-id" else key, value) for key, value in headers if key not in dropped
     ]
 
 
-def _named_by_connection(values: Iterable[str]) -> set[str]:
+def _connection_headers(values: Iterable[str]) -> set[str]:
     """Returns the headers that are for one connection alone (RFC 9110, 7.6.1)."""
     return {word.strip().lower() for value in values for word in value.split(",")}
 
@@ -391,7 +380,7 @@ def _name_and_path(request: Request) -> tuple[RunName, str]:
     return RunName.of(given), path
 
 
-def _told(error: Exception) -> str:
+def _words_of(error: Exception) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
@@ -399,6 +388,3 @@ def _openai_error(scope: HttpScope, problem: Problem) -> tuple[bytes, str]:
     """Returns an error as clients of models read it."""
     error = {"message": problem.detail, "type": problem.kind, "param": None, "code": problem.status}
     return msgspec.json.encode({"error": error}), "application/json"
-
-
-__all__ = ["GatewayOptions", "make_gateway"]

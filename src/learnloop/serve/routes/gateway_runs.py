@@ -10,12 +10,13 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Annotated
 
 import msgspec
 
 from learnloop.core.checks import check_name
-from learnloop.core.errors import UsageError
+from learnloop.core.decoding import convert_record
+from learnloop.core.errors import one_of
 from learnloop.loop.traces.gateway import GATEWAY_SOURCE
 from learnloop.traces import ActiveEpisode, Recorder
 from learnloop.traces.recording.recorder import Sink
@@ -26,12 +27,12 @@ MAX_RUNS = 10_000
 """Open at once; beyond that the one that asked nothing for the longest time ends."""
 
 
-class RunName(NamedTuple):
+class RunName(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a request says about its run; None: nothing."""
 
     agent: str = "gateway"
     task: str | None = None
-    attempt: int | None = None
+    attempt: Annotated[int, msgspec.Meta(ge=0, lt=10**9)] | None = None
     run: str | None = None
 
     @classmethod
@@ -41,18 +42,10 @@ class RunName(NamedTuple):
         Raises:
             UsageError: there is no such word, or a value cannot be used.
         """
-        unknown = sorted(given.keys() - set(cls._fields))
-        if unknown:
-            raise UsageError(f"the gateway knows no {unknown[0]!r}; allowed are agent, task, attempt and run")
-        attempt = given.get("attempt")
-        if attempt is not None and not (attempt.isascii() and attempt.isdigit() and len(attempt) < 10):
-            raise UsageError(f"attempt is {attempt!r}; give a whole number from 0")
-        return cls(
-            agent=check_name("an agent", given.get("agent", "gateway")),
-            task=given.get("task"),
-            attempt=None if attempt is None else int(attempt),
-            run=given.get("run"),
-        )
+        hint = f"; the gateway knows {one_of(cls.__struct_fields__)}"
+        name = convert_record(given, "what the request says of its run cannot be read", cls, hint=hint, strict=False)
+        check_name("an agent", name.agent)
+        return name
 
 
 class Run:
@@ -102,9 +95,9 @@ class Runs:
             run = self._named.get(name)
         else:
             answered = None if response_id is None else self._passed.get(_digests(name, [response_id])[0])
-            run = answered or self._going_on(name, marks)
+            run = answered or self._find_run(name, marks)
         if run is None:
-            run = self._made(name)
+            run = self._begin_run(name)
         run.num_open += 1
         self._touch(run)
         return run
@@ -152,7 +145,7 @@ class Runs:
             run.episode.truncate()
             self._close(run)
 
-    def _going_on(self, name: RunName, marks: Sequence[str]) -> Run | None:
+    def _find_run(self, name: RunName, marks: Sequence[str]) -> Run | None:
         for digest in reversed(_digests(name, marks)):
             waiting = self._waiting.get(digest)
             if waiting:
@@ -164,7 +157,7 @@ class Runs:
                 return self._passed[digest]
         return None
 
-    def _made(self, name: RunName) -> Run:
+    def _begin_run(self, name: RunName) -> Run:
         if len(self._open) >= MAX_RUNS:
             self._close(next(iter(self._open.values())))
         recorder = Recorder(self._sink, name.agent, GATEWAY_SOURCE)  # of its own: agents may call themselves anything

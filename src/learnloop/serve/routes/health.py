@@ -73,7 +73,7 @@ async def get_info(request: Request) -> Response:
 @operations.get("/openapi.json", scope=ApiScope.READ)
 async def get_openapi(request: Request) -> Response:
     """Describe all routes (OpenAPI 3.1)."""
-    return answer(request.app.openapi())
+    return answer(request.app.openapi)
 
 
 def _probe(workspace: WorkspaceCore) -> None:

@@ -19,14 +19,15 @@ from learnloop.core.errors import ConflictError, StoreError, UnreachableError
 from learnloop.core.records import ApiScope
 from learnloop.loop.traces.telemetry import Receipt, Telemetry
 from learnloop.serve.http.calls import call_of, read_body
-from learnloop.serve.http.limits import MIB
 from learnloop.serve.http.operations import Operations
 from learnloop.serve.http.problems import Problem
+from learnloop.serve.http.site import MIB
 from learnloop.serve.service import Service, service_of
 from learnloop.traces.otlp import AssemblyOptions, Encoding, encode_status
 
 PROTOBUF = "application/x-protobuf"
 JSON = "application/json"
+_MEDIA_TYPES: Mapping[Encoding, str] = {"protobuf": PROTOBUF, "json": JSON}
 MAX_BYTES = 20 * MIB
 """Of a request, as it arrives and after decompression."""
 _INLINE_BYTES = 16_384
@@ -45,11 +46,8 @@ _NO_METRICS = (
 
 def _status_body(scope: HttpScope, problem: Problem) -> tuple[bytes, str]:
     """Returns a problem as a ``google.rpc.Status`` in the encoding of the request."""
-    media_type = _media_type(scope)
-    encoding: Encoding = "protobuf" if media_type == PROTOBUF else "json"
-    return encode_status(_CODES.get(problem.status, 13), problem.detail, encoding), (
-        PROTOBUF if encoding == "protobuf" else JSON
-    )
+    encoding = _encoding(scope)
+    return encode_status(_CODES.get(problem.status, 13), problem.detail, encoding), _MEDIA_TYPES[encoding]
 
 
 @asynccontextmanager
@@ -66,19 +64,19 @@ async def _receiving(service: Service) -> AsyncIterator[None]:
         await asyncio.to_thread(telemetry.close, _CLOSE_SECONDS)
 
 
-operations = Operations("otlp", error_body=_status_body, lifespan=_receiving)
+operations = Operations("otlp", error_body=_status_body, error_media=(PROTOBUF, JSON), lifespan=_receiving)
 
 
 @operations.post("/v1/traces", scope=ApiScope.INGEST, accepts=(PROTOBUF, JSON), body_bytes=MAX_BYTES)
 async def export_traces(request: Request) -> Response:
     """Take spans (OTLP ``ExportTraceServiceRequest``); what is answered with 200 is on the disk."""
-    return await _received(request, service_of(request).part(Telemetry).receive_traces)
+    return await _receive(request, service_of(request).part(Telemetry).receive_traces)
 
 
 @operations.post("/v1/logs", scope=ApiScope.INGEST, accepts=(PROTOBUF, JSON), body_bytes=MAX_BYTES)
 async def export_logs(request: Request) -> Response:
     """Take log records (OTLP ``ExportLogsServiceRequest``): content of model calls and evaluation results count."""
-    return await _received(request, service_of(request).part(Telemetry).receive_logs)
+    return await _receive(request, service_of(request).part(Telemetry).receive_logs)
 
 
 @operations.post("/v1/metrics", scope=ApiScope.INGEST, accepts=(PROTOBUF, JSON), body_bytes=MAX_BYTES, status=501)
@@ -87,12 +85,11 @@ async def export_metrics(request: Request) -> Response:
     raise Problem(501, _NO_METRICS)
 
 
-async def _received(request: Request, receive: Callable[[bytes, Encoding], Receipt]) -> Response:
+async def _receive(request: Request, receive: Callable[[bytes, Encoding], Receipt]) -> Response:
     body = await read_body(request)
     if len(body) > MAX_BYTES:
         raise Problem(413, f"the body is {len(body):,} bytes after decompression; {MAX_BYTES:,} are taken, send parts")
-    media_type = _media_type(request.scope)
-    encoding: Encoding = "protobuf" if media_type == PROTOBUF else "json"
+    encoding = _encoding(request.scope)
     body = body or (b"{}" if encoding == "json" else b"")  # an empty request is one, in either encoding
     try:
         if len(body) <= _INLINE_BYTES:
@@ -105,10 +102,11 @@ async def _received(request: Request, receive: Callable[[bytes, Encoding], Recei
         raise Problem(503, "the store does not take this now, or the server is stopping; send it again") from error
     except TimeoutError as error:
         raise Problem(503, f"this was not on the disk within {_DURABLE_SECONDS:g} s; send it again") from error
-    return Response(receipt.body, media_type=PROTOBUF if encoding == "protobuf" else JSON)
+    return Response(receipt.body, media_type=_MEDIA_TYPES[encoding])
 
 
-def _media_type(scope: HttpScope) -> str:
-    """Returns the request's media type without its parameters."""
+def _encoding(scope: HttpScope) -> Encoding:
+    """Returns the encoding of a request, by its media type without parameters."""
     given = call_of(scope).headers.get(b"content-type", b"")
-    return given.partition(b";")[0].strip().lower().decode("latin-1")
+    is_protobuf = given.partition(b";")[0].strip().lower().decode("latin-1") == PROTOBUF
+    return "protobuf" if is_protobuf else "json"

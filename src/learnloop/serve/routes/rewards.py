@@ -19,7 +19,7 @@ from learnloop.core.records import ApiScope, RewardShare
 from learnloop.loop.rewards.rewarding import RewardProcess
 from learnloop.rewards.scoring.engine import Scored
 from learnloop.serve.http.json_bodies import answer, read_json
-from learnloop.serve.http.operations import Limit, Operations, Text
+from learnloop.serve.http.operations import Limit, ListBody, Operations, Text
 from learnloop.serve.service import Service, service_of
 
 
@@ -54,11 +54,8 @@ class CalculatedReward(msgspec.Struct, frozen=True, kw_only=True):
     shares: list[RewardShare]
 
 
-class RewardHistory(msgspec.Struct, frozen=True, kw_only=True):
+class RewardHistory(ListBody[RewardShare], frozen=True, kw_only=True):
     """A page of shares, what was booked last first."""
-
-    data: list[RewardShare]
-    next_cursor: str | None
 
 
 async def calculate_reward(request: Request) -> Response:

@@ -13,18 +13,14 @@ import numpy as np
 import pytest
 
 from learnloop.algorithms import load_policy
+from learnloop.algorithms.on_policy.episode_trainer import EpisodeTrainer, Situation
 from learnloop.algorithms.policies.named_actions import NamedActionsPolicy
 from learnloop.core.errors import ActionError, ContextError, UsageError
 from learnloop.core.ids import new_id
 from learnloop.core.protocols import Question
 from learnloop.core.records import Decision, DecisionMode, Episode, EpisodeStatus, Reward, Verdict
-from learnloop.decisions.learning.episode_learning import (
-    EpisodeCandidates,
-    EpisodeTrainer,
-    fits_network,
-    network_config,
-)
-from learnloop.decisions.learning.episode_log import Situation, read_episodes
+from learnloop.decisions.learning.episode_candidates import episode_candidate, fits_network, network_config
+from learnloop.decisions.learning.episode_log import read_episodes
 from learnloop.decisions.learning.learner import Learner
 from learnloop.decisions.service.settings import DecisionSettings, LearningSettings, NetworkConfig, VersionedSettings
 from learnloop.evaluation.logged import LoggedEpisodes
@@ -119,6 +115,10 @@ def settings(**learning: Any) -> VersionedSettings:
     return VersionedSettings(1, DecisionSettings(model=NETWORK, learning=LearningSettings(**learning)))
 
 
+def trainer(start: Any = None) -> EpisodeTrainer:
+    return EpisodeTrainer(network_config(NETWORK), SIZE, ACTIONS, start)
+
+
 def right_share(policy: Any) -> float:
     """Returns how likely the right first action is."""
     found = []
@@ -142,7 +142,7 @@ def test_a_first_action_is_learned_from_what_comes_of_it_later(store: Store, tmp
     served = load_policy(registry.load(champion))
     assert right_share(served) > 0.8
     world.play(20, served)
-    candidate = EpisodeCandidates(store, registry).make("bot", "move", settings().settings, 1_000_000)
+    candidate = episode_candidate(store, registry, "bot", "move", settings().settings, 1_000_000)
     assert candidate.lineage["goes_on"]  # from the weights that are served
     assert right_share(candidate.trainer.train([], 5)) == right_share(served)
 
@@ -162,11 +162,11 @@ def test_training_finds_the_first_action(store: Store) -> None:
     World(store).play(200)
     log = read_episodes(store, "bot", "move", 10_000, store.last_sequence(Reward))
     assert (len(log.samples), log.num_unknown, log.cut) == (400, 0, set())
-    trainer = EpisodeTrainer(NETWORK)
-    policy = trainer.train(log.samples, 0)
+    ppo = trainer()
+    policy = ppo.train(log.samples, 0)
     assert right_share(policy) > 0.7
-    assert right_share(trainer.train(log.samples, 0)) == right_share(policy)
-    assert trainer.diagnostics["train/num_own_steps"] == 0  # another policy chose, and that is known
+    assert right_share(ppo.train(log.samples, 0)) == right_share(policy)
+    assert ppo.diagnostics["train/num_own_steps"] == 0  # another policy chose, and that is known
     again = load_policy(policy.to_artifact())
     assert right_share(again) == right_share(policy)
 
@@ -175,14 +175,14 @@ def test_a_training_goes_on_from_weights_and_optimiser(store: Store) -> None:
     world = World(store)
     world.play(100)
     log = read_episodes(store, "bot", "move", 10_000, store.last_sequence(Reward))
-    first = EpisodeTrainer(NETWORK).train(log.samples, 0)
-    unchanged = EpisodeTrainer(NETWORK, first.training).train([], 9)
+    first = trainer().train(log.samples, 0)
+    unchanged = trainer(first.training).train([], 9)
     assert right_share(unchanged) == right_share(first)
     world.play(50, first)
     newest = read_episodes(store, "bot", "move", 100, store.last_sequence(Reward)).samples
-    trainer = EpisodeTrainer(NETWORK, first.training)
-    second = trainer.train(newest, 9)
-    assert trainer.diagnostics["train/num_own_steps"] == 100  # what it chose itself is on-policy, to the last digit
+    going_on = trainer(first.training)
+    second = going_on.train(newest, 9)
+    assert going_on.diagnostics["train/num_own_steps"] == 100  # what it chose itself is on-policy, to the last digit
     assert second.training["figures"][1] > first.training["figures"][1] > 0
 
 
@@ -277,7 +277,7 @@ def test_the_estimate_is_unbiased(store: Store) -> None:
 
 
 def test_names_are_mapped_to_outputs() -> None:
-    policy = EpisodeTrainer(NETWORK).train([], 1)
+    policy = trainer().train([], 1)
     asked = Question({}, None, vector_of(0.5, 1, -1))
     all_of_them = policy.probabilities(asked, list(ACTIONS))
     assert all_of_them.sum() == pytest.approx(1, abs=1e-12)
@@ -290,7 +290,7 @@ def test_names_are_mapped_to_outputs() -> None:
 
 
 def test_what_cannot_be_asked_is_refused() -> None:
-    policy = EpisodeTrainer(NETWORK).train([], 1)
+    policy = trainer().train([], 1)
     with pytest.raises(ContextError, match="vector"):
         policy.probabilities({}, list(ACTIONS))
     with pytest.raises(ContextError):
@@ -304,7 +304,7 @@ def test_what_cannot_be_asked_is_refused() -> None:
 def test_a_stored_policy_is_the_same(store: Store) -> None:
     World(store).play(20)
     log = read_episodes(store, "bot", "move", 100, store.last_sequence(Reward))
-    policy = EpisodeTrainer(NETWORK).train(log.samples, 0)
+    policy = trainer().train(log.samples, 0)
     artifact = policy.to_artifact()
     again = NamedActionsPolicy.from_artifact(artifact).to_artifact()
     assert again.config == artifact.config
@@ -328,16 +328,15 @@ def test_a_decision_of_another_form_does_not_stop_the_learning(store: Store, tmp
     log = read_episodes(store, "bot", "move", 100, store.last_sequence(Reward), partial(fits_network, NETWORK))
     assert len([sample for sample in log.samples if sample.unit == "e"]) == 1  # nor the one that led to it
     assert (log.num_unknown, log.cut) == (2, {"e"})
-    candidate = EpisodeCandidates(store, Registry(store, tmp_path / "policies")).make(
-        "bot", "move", settings().settings, store.last_sequence(Reward)
-    )
+    registry = Registry(store, tmp_path / "policies")
+    candidate = episode_candidate(store, registry, "bot", "move", settings().settings, store.last_sequence(Reward))
     assert candidate.metrics["log/num_left_out"] == 2
     candidate.trainer.train(log.samples, 0)
 
 
 def test_an_empty_log_gives_an_empty_candidate(store: Store, tmp_path: Path) -> None:
     registry = Registry(store, tmp_path / "policies")
-    candidate = EpisodeCandidates(store, registry).make("bot", "move", settings().settings, 0)
+    candidate = episode_candidate(store, registry, "bot", "move", settings().settings, 0)
     assert list(candidate.train) == []
     assert candidate.num_held_out == 0
     assert candidate.held_out.rewards(UniformPolicy()).shape == (0,)

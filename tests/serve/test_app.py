@@ -46,7 +46,7 @@ def run(key: str, days_ago: int) -> list[Episode | Span]:
 def test_old_episodes_go_and_new_ones_are_indexed(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("learnloop.serve.background.INDEX_SECONDS", 0.05)
+    monkeypatch.setattr("learnloop.serve.app.INDEX_SECONDS", 0.05)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "learnloop.toml").write_text('home = "kept"\nretention_days = 30\n')
     with Workspace(find_settings(), create=True) as workspace:

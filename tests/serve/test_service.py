@@ -1,4 +1,4 @@
-"""learnloop's errors as problems, over the wire."""
+"""learnloop.serve.service: what becomes of each error of learnloop over HTTP."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from learnloop.core.records import ApiScope
 from learnloop.loop import Workspace
 from learnloop.loop.workspace.settings import find_settings
 from learnloop.serve import Operations, ServeOptions, service_of
-from learnloop.serve.problems import STATUSES
+from learnloop.serve.service import STATUSES
 from tests.serve.conftest import Running
 
 failing = Operations("failing")

@@ -7,9 +7,8 @@ import logging
 
 import pytest
 
-from learnloop.serve.http.limits import Limits
 from learnloop.serve.http.problems import Problem
-from learnloop.serve.http.site import Caller, Headers
+from learnloop.serve.http.site import Caller, Headers, Limits
 from tests.serve.http.probes import plain, probes
 from tests.serve.running import Running, Start, status_of
 from tests.waiting import eventually
