@@ -249,7 +249,7 @@ class MutationLearner:
         """
         snapshot, distribution = self.snapshot, self.ppo.distribution
         outputs = snapshot.outputs(states)
-        is_finite: Bools = np.isfinite(outputs).all(axis=1)
+        is_finite: Bools = np.logical_and.reduce(np.isfinite(outputs), axis=1)
         outputs[~is_finite] = 0  # nothing is chosen by them
         logits, certain = outputs[:, :-1], np.array(deterministic)
         actions, log_probs = distribution.sample(logits, self._rng)
