@@ -66,7 +66,6 @@ STATUSES: Mapping[type[Exception], int] = {
 
 HIDDEN = {
     403: "this is not allowed",
-    500: "the server failed; its log has the reason under this request id",
     503: "the store does not answer or refuses; try again later",
     507: "no space is left for the store; free some, nothing of this request was kept",
 }
