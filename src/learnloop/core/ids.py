@@ -11,6 +11,7 @@ import time
 from learnloop.core.errors import UsageError
 
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_VARIANT = 0b10 << 62
 _lock = threading.Lock()
 _last_tick = 0
 _random = random.Random()  # its own: a program that seeds the global one must not repeat our ids
@@ -33,7 +34,7 @@ def new_id() -> str:
             tick = _last_tick + 1
         _last_tick = tick
     time_text = f"{tick:015x}"  # 48 bits of milliseconds, 12 bits of fraction
-    random_text = f"{0b10 << 62 | _random.getrandbits(62):016x}"
+    random_text = f"{_VARIANT | _random.getrandbits(62):016x}"
     return f"{time_text[:8]}-{time_text[8:12]}-7{time_text[12:]}-{random_text[:4]}-{random_text[4:]}"
 
 

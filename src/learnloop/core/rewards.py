@@ -22,6 +22,8 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum, StrEnum
 from typing import Final, NamedTuple
 
+import msgspec
+
 from learnloop.core.checks import is_number
 from learnloop.core.clock import now
 from learnloop.core.errors import RewardError, UsageError
@@ -55,7 +57,7 @@ class RewardState(StrEnum):
     MISSING = "missing"
 
 
-class Part(NamedTuple):
+class Part(msgspec.Struct, frozen=True):
     """One known part of a reward."""
 
     rank: Rank
@@ -108,7 +110,7 @@ def worth(rewards: Iterable[Reward]) -> float | None:
     return total_of(parts)
 
 
-class RewardParts(NamedTuple):
+class RewardParts(msgspec.Struct, frozen=True):
     """The known parts of a decision's reward: those given for it, and those given for its whole episode."""
 
     own: Parts
@@ -190,29 +192,33 @@ def new_rewards(
     """
     if not values:
         raise UsageError("a reward needs at least one named part, such as solved=1.0")
-    weights = weights or {}
-    strange = sorted(weights.keys() - values.keys())
-    if strange:
+    if weights and not weights.keys() <= values.keys():
+        strange = sorted(weights.keys() - values.keys())
         raise UsageError(f"weights name {strange}, which are no parts of this reward ({sorted(values)})")
     if author is not None and not author.strip():
         raise UsageError("author is empty; give the name of the person who says so, or leave it out")
     moment = now()
-    return [
-        Reward(
-            reward_id=new_id() if key is None else f"{key}-{name}",
-            episode_id=target.episode_id,
-            decision_id=target.decision_id,
-            span_id=target.span_id,
-            name=check_part_name(name),
-            value=_checked(f"reward {name}", value),
-            weight=_checked_weight(name, value, weights.get(name, 1.0)),
-            source=source,
-            author=author,
-            reason=reason,
-            created_at=moment,
+    rewards = []
+    for name, given in values.items():
+        check_part_name(name)
+        value = None if given is None else _checked("reward", name, given)
+        weight = 1.0 if not weights or name not in weights else _checked_weight(name, value, weights[name])
+        rewards.append(
+            Reward(
+                reward_id=new_id() if key is None else f"{key}-{name}",
+                episode_id=target.episode_id,
+                decision_id=target.decision_id,
+                span_id=target.span_id,
+                name=name,
+                value=value,
+                weight=weight,
+                source=source,
+                author=author,
+                reason=reason,
+                created_at=moment,
+            )
         )
-        for name, value in values.items()
-    ]
+    return rewards
 
 
 def check_part_name(name: object) -> str:
@@ -268,23 +274,20 @@ def _is_numpy_bool(value: object) -> bool:
     return type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_")
 
 
-def _checked(what: str, value: object) -> float | None:
-    if value is None:
-        return None
+def _checked(what: str, name: str, value: object) -> float:
     try:
         number = check_reward(value)
     except RewardError as error:
-        raise RewardError(f"{what}: {error}") from error
+        raise RewardError(f"{what} {name}: {error}") from error
     if abs(number) > MAX_REWARD:
-        raise RewardError(f"{what} is {number:g}; allowed are numbers up to {MAX_REWARD:g}")
+        raise RewardError(f"{what} {name} is {number:g}; allowed are numbers up to {MAX_REWARD:g}")
     return number
 
 
-def _checked_weight(name: str, value: object, weight: object) -> float:
-    number = _checked(f"the weight of {name}", weight)
-    if number is None:
+def _checked_weight(name: str, value: float | None, weight: object) -> float:
+    if weight is None:
         raise RewardError(f"the weight of {name} is None; give a number, 0 for a metric that is not learned from")
-    product = 0.0 if value is None else check_reward(value) * number
-    if not abs(product) <= MAX_REWARD:
+    number = _checked("the weight of", name, weight)
+    if value is not None and not abs(value * number) <= MAX_REWARD:
         raise RewardError(f"reward {name} is {value} x {weight}; allowed are products up to {MAX_REWARD:g}")
     return number

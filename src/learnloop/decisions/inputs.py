@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import Any, cast
+from functools import lru_cache
+from typing import Any, NoReturn, TypeGuard, cast
 
 import numpy as np
 
@@ -29,17 +30,20 @@ def plain_context(context: object) -> dict[str, Any]:
     """
     if type(context) is not dict and not isinstance(context, Mapping):
         raise ContextError(f"the context is {context!r}; give a dict from feature names to numbers, booleans or text")
-    return {_plain_name(name): _plain_value(name, value, 0) for name, value in context.items()}
+    return {
+        _plain_text(name) if type(name) is str else _plain_name(name): value
+        if type(value) is float
+        else _plain_value(name, value, 0)
+        for name, value in context.items()
+    }
 
 
-def plain_vector(vector: object) -> F32 | None:
-    """Returns ``vector`` as float32 of shape ``(n,)``; None stays None.
+def plain_vector(vector: object) -> F32:
+    """Returns ``vector`` as float32 of shape ``(n,)``.
 
     Raises:
         ContextError: it is no row of numbers, or too long.
     """
-    if vector is None:
-        return None
     try:
         found = np.array(vector, dtype=np.float32)
     except (TypeError, ValueError, OverflowError) as error:
@@ -55,37 +59,42 @@ def plain_actions(actions: object) -> list[str]:
     Raises:
         ActionError: they have no order, or one is not text.
     """
-    if not isinstance(actions, list | tuple) and not _has_order(actions):
+    if type(actions) is not list and not _has_order(actions):
         raise ActionError(f"the actions are {actions!r}; give a list of names, in an order that means something to you")
-    plain: list[str] = []
-    for action in cast(Iterable[object], actions):
-        if not isinstance(action, str):
-            raise ActionError(f"{action!r} cannot name an action; give text that is not empty")
-        plain.append(clean_text(str(action)))
-    return plain
+    return [_plain_text(action) if isinstance(action, str) else _refuse_action(action) for action in actions]
 
 
-def plain_mask(mask: Sequence[bool] | None) -> list[bool] | None:
+def plain_mask(mask: Sequence[bool]) -> list[bool]:
     """Returns ``mask`` with Python's booleans; other values stay what they are, for the check that refuses them."""
-    if mask is None:
-        return None
     entries: list[Any] = list(mask)
     return [bool(entry) if isinstance(entry, np.bool_) else entry for entry in entries]
 
 
-def _has_order(actions: object) -> bool:
+def _has_order(actions: object) -> TypeGuard[Iterable[object]]:
     return isinstance(actions, Iterable) and not isinstance(actions, str | bytes | Mapping | Set)
+
+
+def _refuse_action(action: object) -> NoReturn:
+    raise ActionError(f"{action!r} cannot name an action; give text that is not empty")
 
 
 def _plain_name(name: object) -> str:
     if not isinstance(name, str):
         raise ContextError(f"context feature {name!r} is not named by text; give names such as 'size'")
+    return _plain_text(name)
+
+
+@lru_cache(8_192)
+def _plain_text(name: str) -> str:
+    """Returns ``name`` as text that can be stored: the same few names come with each decision."""
     return clean_text(str(name))
 
 
 def _plain_value(name: object, value: object, depth: int) -> Any:
     if type(value) is float or type(value) is bool:
         return value
+    if type(value) is str:
+        return clean_text(value)
     if type(value) is int and -_MAX_INTEGER <= value <= _MAX_INTEGER:
         return value
     if isinstance(value, str):

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from learnloop.algorithms import build_config
 from learnloop.core.errors import ActionError, ContextError
@@ -51,9 +52,13 @@ class Point(OnlineLearner):
         self, actions: Any, context: Any, mask: Any = None, *, episode_id: str | None = None, **fields: Any
     ) -> Decision:
         request = DecisionRequest(
-            plain_actions(actions), plain_context(context), mask=plain_mask(mask), episode_id=episode_id, is_strict=True
+            plain_actions(actions),
+            plain_context(context),
+            mask=None if mask is None else plain_mask(mask),
+            episode_id=episode_id,
+            is_strict=True,
         )
-        return self.snapshot.decide(request._replace(**fields), self.rng)[0]
+        return self.snapshot.decide(replace(request, **fields), self.rng)[0]
 
 
 @pytest.fixture
@@ -587,9 +592,9 @@ def test_a_request_that_is_refused_half_way_decides_nothing(store: Store) -> Non
     point = open_point(store)
     asked = DecisionRequest(["a", "b"], {"x": 1.0}, decision_id="mine")
     with pytest.raises(ActionError, match="no action is left"):
-        point.snapshot.decide(asked._replace(slots=[Slot("one"), Slot("two"), Slot("three")]), point.rng)
+        point.snapshot.decide(replace(asked, slots=[Slot("one"), Slot("two"), Slot("three")]), point.rng)
     assert not point.knows("mine.0")
-    made = point.snapshot.decide(asked._replace(slots=[Slot("one"), Slot("two")]), point.rng)
+    made = point.snapshot.decide(replace(asked, slots=[Slot("one"), Slot("two")]), point.rng)
     assert [point.knows(each.decision_id) for each in made] == [True, True]
 
 
@@ -597,7 +602,7 @@ def test_what_others_decided_is_learned_as_far_as_it_can_be_read(store: Store) -
     point = open_point(store)
     run(point, store, 20)
     request = DecisionRequest(list(ACTIONS), {"user": {"age": 3.0}, "x": 1.0, "tags": ["a"], "none": None})
-    for asked in (request, request._replace(vector=np.ones(3, np.float32)), request._replace(context={})):
+    for asked in (request, replace(request, vector=np.ones(3, np.float32)), replace(request, context={})):
         (decision,) = point.snapshot.decide(asked, point.rng)  # another program, which knows other features
         store.offer(decision)
         give(point, store, reward_for(decision.decision_id, 1.0))

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from learnloop.algorithms.hashed.config import HashedConfig
 from learnloop.algorithms.hashed.trainer import HashedTrainer
@@ -69,7 +70,7 @@ def test_propensities_are_those_of_squarecb_with_its_floor() -> None:
 
 
 def test_without_a_model_all_allowed_actions_are_as_likely() -> None:
-    (made,) = served().decide(ASKED._replace(mask=[True, False, True]), np.random.default_rng(0))
+    (made,) = served().decide(replace(ASKED, mask=[True, False, True]), np.random.default_rng(0))
     assert made.probabilities == [0.5, 0.0, 0.5]
     assert (made.num_updates, made.settings_version, made.mode) == (0, 3, DecisionMode.LEARNING)
 
@@ -102,7 +103,7 @@ def test_a_slot_is_chosen_from_what_the_earlier_ones_left() -> None:
     slots = [Slot("top"), Slot("side", excluded=frozenset({"x"})), Slot("end")]
     rng = np.random.default_rng(5)
     for _ in range(60):
-        made = served({"exploration": {"epsilon": 1.0}}, Prefers()).decide(ASKED._replace(slots=slots), rng)
+        made = served({"exploration": {"epsilon": 1.0}}, Prefers()).decide(replace(ASKED, slots=slots), rng)
         assert sorted(each.action for each in made) == ["x", "y", "z"]
         assert made[1].action != "x"
         assert made[1].mask == [False, made[0].action != "y", made[0].action != "z"]
@@ -113,14 +114,14 @@ def test_a_slot_is_chosen_from_what_the_earlier_ones_left() -> None:
 def test_too_few_actions_for_the_slots() -> None:
     slots = [Slot(f"s{number}") for number in range(4)]
     with pytest.raises(ActionError, match="no action is left for the slot 's3'"):
-        served().decide(ASKED._replace(slots=slots), np.random.default_rng(0))
+        served().decide(replace(ASKED, slots=slots), np.random.default_rng(0))
 
 
 def test_an_apprentice_answers_with_the_baseline_and_notes_what_it_would_have_done() -> None:
     policy = served({"mode": "apprentice"}, Prefers())
-    (made,) = policy.decide(ASKED._replace(baseline="y"), np.random.default_rng(0))
+    (made,) = policy.decide(replace(ASKED, baseline="y"), np.random.default_rng(0))
     assert (made.action, made.propensity, made.baseline_action, made.policy_action) == ("y", 1.0, "y", "z")
-    (made,) = policy.decide(ASKED._replace(mask=[False, True, True]), np.random.default_rng(0))
+    (made,) = policy.decide(replace(ASKED, mask=[False, True, True]), np.random.default_rng(0))
     assert (made.action, made.probabilities) == ("y", [0.0, 1.0, 0.0])
 
 
@@ -156,8 +157,8 @@ def test_too_much_to_choose_from_is_refused_at_once() -> None:
 
 def test_a_context_cannot_hide_what_is_known_of_a_slot() -> None:
     with pytest.raises(ContextError, match="'slot'"):
-        served().decide(ASKED._replace(context={"slot": 1}, slots=[Slot("top")]), np.random.default_rng(0))
-    assert served().decide(ASKED._replace(context={"slot": 1}), np.random.default_rng(0))[0].context == {"slot": 1}
+        served().decide(replace(ASKED, context={"slot": 1}, slots=[Slot("top")]), np.random.default_rng(0))
+    assert served().decide(replace(ASKED, context={"slot": 1}), np.random.default_rng(0))[0].context == {"slot": 1}
 
 
 def test_a_network_wants_its_vector_and_its_actions() -> None:

@@ -57,17 +57,18 @@ def _all_allowed(number: int) -> Bools:
     return allowed
 
 
-def draw(probabilities: F64, rng: np.random.Generator) -> int:
+def draw(probabilities: F64 | list[float], rng: np.random.Generator) -> int:
     """Returns the index of an action drawn from ``probabilities``; never one whose probability is 0."""
     point = float(rng.random())
+    listed = probabilities if isinstance(probabilities, list) else probabilities.tolist()
     total = 0.0
     last = -1
-    for index, probability in enumerate(probabilities.tolist()):
+    for index, probability in enumerate(listed):
         if probability > 0.0:
             total += probability
             last = index
             if point < total:
                 return index
     if last < 0:
-        raise ActionError(f"no action has a probability above 0: {probabilities.tolist()}")
+        raise ActionError(f"no action has a probability above 0: {listed}")
     return last  # the sum fell short of 1 by rounding

@@ -9,7 +9,7 @@ earn the mean.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -34,7 +34,7 @@ CHUNK = 4096
 """How many samples ``learn_many`` encodes at once."""
 
 
-class Prepared(NamedTuple):
+class Prepared(msgspec.Struct, frozen=True):
     """A context that was checked."""
 
     context: Context

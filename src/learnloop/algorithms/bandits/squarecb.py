@@ -6,6 +6,8 @@ algorithm 1. The oracle here is whatever predicts the rewards.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from learnloop.algorithms.bandits.config import ExplorationConfig
@@ -28,9 +30,10 @@ def squarecb_probabilities(
     Source: Foster and Rakhlin 2020, algorithm 1, with mu = K.
     """
     gamma = config.gamma_scale * max(1, num_updates) ** config.gamma_exponent
-    num_allowed = int(np.count_nonzero(allowed))
     # Lists: for a handful of actions they take a third of the time of arrays, and this is the hot path.
-    scores = np.where(allowed, means, -np.inf).tolist()
+    shown = allowed.tolist()
+    num_allowed = shown.count(True)
+    scores = [mean if ok else -math.inf for mean, ok in zip(means.tolist(), shown, strict=True)]
     highest = max(scores)
     best = scores.index(highest)
     probabilities = [1.0 / (num_allowed + gamma * (highest - score)) for score in scores]

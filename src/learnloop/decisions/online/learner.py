@@ -19,7 +19,6 @@ from typing import Any
 
 from learnloop.algorithms import BanditConfig, ContextualBandit, Prepared
 from learnloop.core.errors import UsageError
-from learnloop.core.protocols import Context
 from learnloop.core.records import MAX_REWARD, Decision, DecisionActivation, DecisionMode, ModelCheckpoint, Reward
 from learnloop.core.rewards import RewardParts
 from learnloop.decisions.log import question_of, rewards_of
@@ -83,18 +82,6 @@ class OnlineLearner:
                 self.checkpoint()  # so that it is the same after a restart
             self._is_frozen = is_frozen
         return True
-
-    def prepare(self, context: Context, *, strict: bool) -> Prepared:
-        """Returns ``context`` as the learner reads it.
-
-        Args:
-            context: of a decision.
-            strict: whether features that are missing or unknown are refused.
-
-        Raises:
-            ContextError: the context does not fit the policy's features.
-        """
-        return self.bandit.prepare(context, strict=strict)
 
     def expect(self, decision: Decision, prepared: Prepared) -> None:
         """Notes a decision that was just made, on its way to the log: its rewards find it here.
@@ -244,7 +231,7 @@ class OnlineLearner:
         else:
             self.bandit.correct(pending.prepared, pending.action, total - pending.learned)
         pending.learned = total
-        pending.prepared = pending.prepared._replace(x=None)  # the vector is large; a correction encodes it again
+        pending.prepared = Prepared(pending.prepared.context, None)  # the vector is large, and can be made again
 
     def _ensure_loaded(self, rewards: Sequence[Reward]) -> None:
         """Brings the decisions that ``rewards`` are for into memory, with the reward parts that are learned."""

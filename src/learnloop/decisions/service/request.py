@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import msgspec
+
 from learnloop.algorithms.bandits.actions import check_actions
 from learnloop.core.arrays import F32
 from learnloop.core.errors import ActionError, ContextError, one_of
@@ -29,7 +31,7 @@ class Slot(NamedTuple):
     baseline: str | None = None
 
 
-class DecisionRequest(NamedTuple):
+class DecisionRequest(msgspec.Struct, frozen=True):
     """What is to be decided."""
 
     actions: list[str]

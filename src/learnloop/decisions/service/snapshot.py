@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import msgspec
 import numpy as np
 
 from learnloop.algorithms import HashedConfig, Prepared, draw
@@ -16,7 +17,7 @@ from learnloop.core.arrays import F64, Bools
 from learnloop.core.clock import now
 from learnloop.core.errors import ActionError, ContextError, one_of
 from learnloop.core.ids import new_id
-from learnloop.core.protocols import Policy, Question
+from learnloop.core.protocols import Context, Policy, Question
 from learnloop.core.records import Decision, DecisionMode
 from learnloop.decisions.online.learner import OnlineLearner
 from learnloop.decisions.service.request import DecisionRequest, check_request
@@ -34,7 +35,7 @@ class Scoring(Protocol):
         ...
 
 
-class _Place(NamedTuple):
+class _Place(msgspec.Struct, frozen=True):
     """One choice of a request: the whole of it, or one of its slots."""
 
     context: Mapping[str, Any]
@@ -44,21 +45,6 @@ class _Place(NamedTuple):
     decision_id: str
     request_id: str | None = None
     slot: str | None = None
-
-
-class _Made(NamedTuple):
-    """A decision with the context as an online learner will learn from it; None: the policy does not learn online."""
-
-    decision: Decision
-    prepared: Prepared | None
-
-
-class _Distribution(NamedTuple):
-    preferred: int | None
-    """The index of the action that the policy would choose greedily; None before it has learned."""
-    probabilities: F64
-    prepared: Prepared | None
-    """The context as an online learner will learn from it; None: the policy does not learn online."""
 
 
 class PolicySnapshot(NamedTuple):
@@ -112,9 +98,11 @@ class PolicySnapshot(NamedTuple):
                     self.learner.expect(decision, prepared)
         return [decision for decision, _ in made]
 
-    def _fill(self, request: DecisionRequest, allowed: Bools, request_id: str, rng: np.random.Generator) -> list[_Made]:
-        """Returns a decision for each slot in their order; no action is chosen twice."""
-        made: list[_Made] = []
+    def _fill(
+        self, request: DecisionRequest, allowed: Bools, request_id: str, rng: np.random.Generator
+    ) -> list[tuple[Decision, Prepared | None]]:
+        """Returns what ``_choose`` does for each slot in their order; no action is chosen twice."""
+        made: list[tuple[Decision, Prepared | None]] = []
         left = allowed.copy()
         for number, slot in enumerate(request.slots or ()):
             offered = left & np.array([action not in slot.excluded for action in request.actions])
@@ -125,21 +113,27 @@ class PolicySnapshot(NamedTuple):
             own_id = slot_decision_id(request_id, number)
             place = _Place(context, offered, mask, slot.baseline, own_id, request_id, slot.slot)
             made.append(self._choose(request, place, rng))
-            left[request.actions.index(made[-1].decision.action)] = False
+            left[request.actions.index(made[-1][0].action)] = False
         return made
 
-    def _choose(self, request: DecisionRequest, place: _Place, rng: np.random.Generator) -> _Made:
+    def _choose(
+        self, request: DecisionRequest, place: _Place, rng: np.random.Generator
+    ) -> tuple[Decision, Prepared | None]:
+        """Returns a decision, and the context as an online learner will learn from it; None: nothing learns online."""
         actions, baseline = request.actions, place.baseline
         is_apprentice = self.settings.mode is DecisionMode.APPRENTICE
         if baseline is None and is_apprentice:
             baseline = actions[int(place.allowed.argmax())]
         if baseline is not None and not place.allowed[actions.index(baseline)]:
             raise ActionError(f"the baseline {baseline!r} is not allowed here, by the mask or by an earlier slot")
-        preferred, probabilities, prepared = self._distribution(request, place, rng)
+        question: Context = place.context
+        if request.action_features is not None or request.vector is not None:
+            question = Question(question, request.action_features, request.vector)
+        prepared = None if self.learner is None else self.learner.bandit.prepare(question, strict=request.is_strict)
+        preferred, probabilities = self._distribution(question, prepared, actions, place, rng)
         if is_apprentice:
             index = actions.index(baseline or "")
-            probabilities = np.zeros(len(actions))
-            probabilities[index] = 1.0
+            probabilities = [float(position == index) for position in range(len(actions))]
         else:
             index = draw(probabilities, rng)
         decision = Decision(
@@ -155,8 +149,8 @@ class PolicySnapshot(NamedTuple):
             actions=actions,
             mask=place.mask,
             action=actions[index],
-            propensity=float(probabilities[index]),
-            probabilities=probabilities.tolist(),
+            propensity=probabilities[index],
+            probabilities=probabilities,
             action_features=request.action_features,
             vector=None if request.vector is None else request.vector.tobytes(),
             mode=self.settings.mode,
@@ -168,47 +162,45 @@ class PolicySnapshot(NamedTuple):
             is_deferred=request.is_deferred,
             created_at=now(),
         )
-        return _Made(decision, prepared)
+        return decision, prepared
 
-    def _distribution(self, request: DecisionRequest, place: _Place, rng: np.random.Generator) -> _Distribution:
-        """Returns what the policy prefers, and the probability of each action with exploration."""
-        if request.action_features is None and request.vector is None:
-            question = place.context
-        else:
-            question = Question(place.context, request.action_features, request.vector)
-        prepared = None if self.learner is None else self.learner.prepare(question, strict=request.is_strict)
-        if self.model is not None:
-            return self._of_version(self.model, question, request.actions, place, rng, prepared)
-        if self.learner is not None and prepared is not None:
-            needs_preferred = place.baseline is not None or self.settings.mode is DecisionMode.APPRENTICE
-            bandit = self.learner.bandit
-            preferred = bandit.preferred(prepared, request.actions, place.mask) if needs_preferred else None
-            chosen = bandit.probabilities(prepared, request.actions, place.mask, rng)
-            return _Distribution(preferred, chosen, prepared)
-        if self.scoring is not None:  # what could not be learned from must not get into the log
-            self.scoring.scores(question, request.actions)
-        return _Distribution(None, place.allowed / np.count_nonzero(place.allowed), prepared)
-
-    def _of_version(
+    def _distribution(
         self,
-        model: Policy,
-        question: Mapping[str, Any],
+        question: Context,
+        prepared: Prepared | None,
         actions: Sequence[str],
         place: _Place,
         rng: np.random.Generator,
-        prepared: Prepared | None,
-    ) -> _Distribution:
+    ) -> tuple[int | None, list[float]]:
+        """Returns the index of the preferred action, and the probability of each with exploration.
+
+        The first is None before the policy has learned, and where an online policy has no use for it.
+        """
+        if self.model is not None:
+            return self._of_version(self.model, question, actions, place, rng)
+        if self.learner is not None and prepared is not None:
+            bandit = self.learner.bandit
+            needs_preferred = place.baseline is not None or self.settings.mode is DecisionMode.APPRENTICE
+            preferred = bandit.preferred(prepared, actions, place.mask) if needs_preferred else None
+            return preferred, bandit.probabilities(prepared, actions, place.mask, rng).tolist()
+        if self.scoring is not None:  # what could not be learned from must not get into the log
+            self.scoring.scores(question, actions)
+        return None, (place.allowed / np.count_nonzero(place.allowed)).tolist()
+
+    def _of_version(
+        self, model: Policy, question: Context, actions: Sequence[str], place: _Place, rng: np.random.Generator
+    ) -> tuple[int, list[float]]:
+        """Returns the preferred action and the probabilities of a registered version."""
         exploration = self.settings.exploration
         if self.scoring is not None and exploration.algorithm not in NEEDS_WIDTHS:
             scores = self.scoring.scores(question, actions)
             preferred = int(np.where(place.allowed, scores, -np.inf).argmax())
-            chosen = explore(scores, place.allowed, self.scoring.num_updates, exploration, rng)
-            return _Distribution(preferred, chosen, prepared)
+            return preferred, explore(scores, place.allowed, self.scoring.num_updates, exploration, rng).tolist()
         probabilities = model.probabilities(question, actions, place.mask)
         preferred = int(probabilities.argmax())
         if self.settings.network is None:  # a network explores by itself, and PPO learns from its own distribution
             probabilities = explore_distribution(probabilities, place.allowed, exploration.epsilon)
-        return _Distribution(preferred, probabilities, prepared)
+        return preferred, probabilities.tolist()
 
     def _check(self, request: DecisionRequest) -> None:
         model = self.settings.model

@@ -239,8 +239,8 @@ class Loop(Capture):
         """
         places = [slot if isinstance(slot, Slot) else Slot(str(slot)) for slot in slots]
         check_slots(places)
-        request = self._request(actions, context, mask, action_features, vector)
-        return self._decide(name, request._replace(slots=places, is_deferred=deferred))
+        request = self._request(actions, context, mask, action_features, vector, None, deferred, places)
+        return self._decide(name, request)
 
     def activate(self, target: Choice | str, /) -> None:
         """Says that the action of a deferred decision was used: it counts from now on.
@@ -419,8 +419,9 @@ class Loop(Capture):
         mask: Sequence[bool] | None,
         action_features: Sequence[Mapping[str, Any]] | None,
         vector: Sequence[float] | None,
-        baseline: str | None = None,
-        deferred: bool = False,
+        baseline: str | None,
+        deferred: bool,
+        slots: Sequence[Slot] | None = None,
     ) -> DecisionRequest:
         """Returns what is asked, made plain: what is decided by, kept and logged is the same."""
         span = self._recorder.current
@@ -429,12 +430,13 @@ class Loop(Capture):
             actions=plain_actions(actions),
             context={} if context is None else plain_context(context),
             action_features=None if action_features is None else [plain_context(each) for each in action_features],
-            vector=plain_vector(vector),
-            mask=plain_mask(mask),
+            vector=None if vector is None else plain_vector(vector),
+            mask=None if mask is None else plain_mask(mask),
             baseline=baseline,
             is_deferred=deferred,
             episode_id=None if episode is None else episode.episode_id,
             span_id=None if span is None else span.span_id,
+            slots=slots,
             is_strict=True,
         )
 
