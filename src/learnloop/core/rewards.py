@@ -57,7 +57,7 @@ class RewardState(StrEnum):
     MISSING = "missing"
 
 
-class Part(msgspec.Struct, frozen=True):
+class Part(msgspec.Struct, frozen=True, gc=False):
     """One known part of a reward."""
 
     rank: Rank
@@ -110,7 +110,7 @@ def worth(rewards: Iterable[Reward]) -> float | None:
     return total_of(parts)
 
 
-class RewardParts(msgspec.Struct, frozen=True):
+class RewardParts(msgspec.Struct, frozen=True, gc=False):
     """The known parts of a decision's reward: those given for it, and those given for its whole episode."""
 
     own: Parts

@@ -34,7 +34,7 @@ CHUNK = 4096
 """How many samples ``learn_many`` encodes at once."""
 
 
-class Prepared(msgspec.Struct, frozen=True):
+class Prepared(msgspec.Struct, frozen=True, gc=False):
     """A context that was checked."""
 
     context: Context

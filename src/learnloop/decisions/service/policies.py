@@ -15,8 +15,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from learnloop.algorithms.hashed.config import HashedConfig
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 Key = tuple[str, str]
 
 
-class _Chooser(NamedTuple):
+class _Chooser(msgspec.Struct, frozen=True):
     """What draws for one policy, and the lock without which nobody may draw."""
 
     lock: threading.Lock
@@ -209,7 +209,7 @@ class Policies:
         """Makes a forked child's copy usable: locks of its own, and draws of its own unless they are to repeat."""
         self._lock, self._reading = threading.Lock(), threading.RLock()
         kept = {} if self._seed is None else self._choosers
-        self._choosers = {key: chooser._replace(lock=threading.Lock()) for key, chooser in kept.items()}
+        self._choosers = {key: _Chooser(threading.Lock(), chooser.rng) for key, chooser in kept.items()}
 
     def _begin(self, agent_id: str, policy: str, first: DecisionSettings) -> VersionedSettings:
         """Returns the settings of a policy that nobody has set up: ``first``, unless it decided under the defaults."""

@@ -31,7 +31,7 @@ class Slot(NamedTuple):
     baseline: str | None = None
 
 
-class DecisionRequest(msgspec.Struct, frozen=True):
+class DecisionRequest(msgspec.Struct, frozen=True, gc=False):
     """What is to be decided."""
 
     actions: list[str]

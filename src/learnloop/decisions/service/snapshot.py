@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -35,7 +35,7 @@ class Scoring(Protocol):
         ...
 
 
-class _Place(msgspec.Struct, frozen=True):
+class _Place(msgspec.Struct, frozen=True, gc=False):
     """One choice of a request: the whole of it, or one of its slots."""
 
     context: Mapping[str, Any]
@@ -47,7 +47,7 @@ class _Place(msgspec.Struct, frozen=True):
     slot: str | None = None
 
 
-class PolicySnapshot(NamedTuple):
+class PolicySnapshot(msgspec.Struct, frozen=True):
     """A policy as it is asked now. Nothing in it changes but what an online learner learns."""
 
     agent_id: str
