@@ -33,6 +33,7 @@ from typing import Any, NamedTuple, Self
 
 from tests import loopback_formats as formats
 from tests.loopback_formats import JSON, Answer, ToolCall
+from tests.waiting import PATIENCE_SECONDS
 
 __all__ = ["Answer", "Fault", "LoopbackServer", "ToolCall"]
 
@@ -219,6 +220,8 @@ def _send_stream(handler: BaseHTTPRequestHandler, answer: Answer, events: Iterat
             handler.wfile.flush()
             handler.close_connection = True
             return
+        if number and answer.gate is not None and not answer.gate.wait(PATIENCE_SECONDS):
+            raise ConnectionAbortedError("the first event was not received")
         if number and answer.pause_seconds:
             time.sleep(answer.pause_seconds)
         data = event.encode()

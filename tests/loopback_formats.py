@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import struct
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -39,6 +40,8 @@ class Answer(NamedTuple):
     """Before the first byte."""
     pause_seconds: float = 0.0
     """Before each event of a stream but the first."""
+    gate: threading.Event | None = None
+    """A stream goes on behind its first event when this is set."""
     cut_after: int | None = None
     """A stream: the connection is closed after so many events, without its end."""
     headers: tuple[tuple[str, str], ...] = ()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
-import time
+from contextlib import closing, suppress
 from pathlib import Path
 
 import click
@@ -24,6 +25,7 @@ from learnloop.loop import Loop, Workspace, find_settings, register_proven
 from learnloop.registry import Proof
 from tests.cli.calling import Call
 from tests.signals import heed_interrupts
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 ACTIONS = ["left", "right"]
 GOAL = {"timestamp": "2026-01-01T10:00:01Z", "goal": "g", "action": "ls", "result": {"success": True}}
@@ -361,6 +363,7 @@ def test_against_postgresql(call: Call, postgres_url: str, tmp_path: Path) -> No
 
 
 def test_interrupt_is_exit_130(tmp_path: Path) -> None:
+    place = tmp_path / "learnloop.db"
     environment = {**os.environ, "LEARNLOOP_HOME": str(tmp_path)}
     child = subprocess.Popen(
         [sys.executable, "-m", "learnloop", "demo"],
@@ -369,12 +372,15 @@ def test_interrupt_is_exit_130(tmp_path: Path) -> None:
         text=True,
         preexec_fn=heed_interrupts,
     )
-    deadline = time.monotonic() + 30
-    while not (tmp_path / "learnloop.db").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(1.0)
+
+    def has_chosen() -> bool:
+        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(f"file:{place}?mode=ro", uri=True)) as store:
+            return store.execute("SELECT 1 FROM decisions LIMIT 1").fetchone() is not None
+        return False
+
+    assert eventually(has_chosen)
     child.send_signal(signal.SIGINT)
-    _, err = child.communicate(timeout=60)
+    _, err = child.communicate(timeout=PATIENCE_SECONDS)
     assert child.returncode == 130, err
     assert "Traceback" not in err
 

@@ -9,13 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.signals import heed_interrupts
 from tests.test_import_cost import HEAVY, measure
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 
 def begin(home: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -32,12 +32,12 @@ def begin(home: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def end(child: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = child.communicate(timeout=30)
+    out, err = child.communicate(timeout=PATIENCE_SECONDS)
     return child.returncode, out, err
 
 
 def get(url: str, path: str, **headers: str) -> int:
-    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=20)
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=PATIENCE_SECONDS)
     connection.request("GET", path, headers=headers)
     status = connection.getresponse().status
     connection.close()
@@ -55,10 +55,7 @@ def test_it_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signa
         assert get(url, "/v1/info", Host="me.example.com") == 200
         assert get(url, "/v1/info", Host="evil.com") == 421
     secret = end(begin(tmp_path, "keys", "create", "k", "--scope", "read"))[1].strip()
-    deadline = time.monotonic() + 20
-    while get(urls[0], "/v1/info") != 401:  # the server reads its keys again every second
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    assert eventually(lambda: get(urls[0], "/v1/info") == 401)  # the server reads its keys again every second
     assert get(urls[0], "/v1/info", Authorization=f"Bearer {secret}") == 200
     child.send_signal(number)
     code, _, err = end(child)

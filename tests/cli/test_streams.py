@@ -17,6 +17,7 @@ import pytest
 from learnloop.cli.main import run
 from learnloop.loop import Loop
 from tests.signals import heed_interrupts
+from tests.waiting import PATIENCE_SECONDS
 
 _LIMIT = 64 * 1024 * 1024
 LEARNLOOP = [sys.executable, "-m", "learnloop"]
@@ -96,7 +97,7 @@ def test_an_interrupt_at_any_moment_says_no_traceback(environment: dict[str, str
     )
     time.sleep(delay)
     child.send_signal(signal.SIGINT)
-    _, err = child.communicate(timeout=60)
+    _, err = child.communicate(timeout=PATIENCE_SECONDS)
     if "learnloop/cli/entry.py" in err or "Traceback" not in err:  # before our first line Python itself was hit
         assert child.returncode in (130, -signal.SIGINT), err
         assert err == "Interrupted.\n" or (child.returncode, err) == (-signal.SIGINT, "")

@@ -21,6 +21,7 @@ from learnloop.core.errors import UsageError
 from learnloop.core.records import Reward
 from learnloop.loop import Loop
 from tests.cli.test_commands import register_version
+from tests.waiting import PATIENCE_SECONDS
 
 _STYLE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -45,7 +46,7 @@ def on_terminal(*arguments: str, home: Path, columns: int = 80) -> list[str]:
         if not part:
             break
         written += part
-    child.communicate(timeout=60)
+    child.communicate(timeout=PATIENCE_SECONDS)
     os.close(leader)
     return _STYLE.sub("", written.decode()).replace("\r\n", "\n").splitlines()
 
@@ -133,7 +134,7 @@ def test_stored_text_cannot_command_the_terminal(tmp_path: Path) -> None:
 
     def output(*arguments: str) -> str:
         command = [sys.executable, "-m", "learnloop", *arguments]
-        done = subprocess.run(command, capture_output=True, env=environment, check=False, timeout=60)
+        done = subprocess.run(command, capture_output=True, env=environment, check=False, timeout=PATIENCE_SECONDS)
         return (done.stdout + done.stderr).decode()
 
     listed = json.loads(output("traces", "list", "--json"))["data"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,6 +13,7 @@ import pytest
 
 from tests.model_server.server import CAPITALS, MODEL, ROOM, ModelServer
 from tests.project import ROOT
+from tests.waiting import eventually, is_running
 
 ASKED = [{"role": role, "content": text} for role, text in zip(("user", "assistant", "user"), CAPITALS, strict=True)]
 WEATHER = {
@@ -157,15 +157,4 @@ def test_it_ends_with_its_process() -> None:
         [sys.executable, "-c", f"{code}; import os; os._exit(9)"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert child.returncode == 9, child.stderr
-    deadline = time.monotonic() + 60
-    while _runs(int(child.stdout)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not _runs(int(child.stdout))
-
-
-def _runs(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    assert eventually(lambda: not is_running(int(child.stdout)))

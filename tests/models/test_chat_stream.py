@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 from learnloop.core.errors import AuthError, ConflictError, UnreachableError, UsageError
 from learnloop.models import ChatEndpoint, ChatRequest, EndpointConfig, Message
 from tests.loopback import Answer, Fault, LoopbackServer, ToolCall
+from tests.waiting import PATIENCE_SECONDS
 
 ASKED = ChatRequest(messages=[Message(role="user", content="hi")], logprobs=True)
 EVENTS = (("Content-Type", "text/event-stream"),)
@@ -55,21 +56,19 @@ def test_the_whole_is_the_same(server: LoopbackServer, answer: Answer) -> None:
 
 
 def test_pieces_come_as_they_are_made(server: LoopbackServer) -> None:
-    server.script = [Answer("a b c", pause_seconds=0.1)]
-    began = time.monotonic()
+    server.script = [Answer("a b c", gate=(gate := threading.Event()))]
     with client(server).stream("hi") as stream:
-        assert next(stream) == "a "
-        assert time.monotonic() - began < 0.3
+        assert next(stream) == "a "  # nothing more is sent before it has come
         with pytest.raises(ConflictError, match="not at its end"):
             _ = stream.completion
+        gate.set()
         assert list(stream) == ["b ", "c"]
-        assert time.monotonic() - began > 0.3
     assert stream.completion.text == "a b c"
 
 
 def test_a_stream_that_is_given_up(server: LoopbackServer) -> None:
     """It makes place for the next request, and the half of an answer is never used for another."""
-    asked = client(server, max_in_flight=1, deadline_seconds=5.0)
+    asked = client(server, max_in_flight=1, deadline_seconds=PATIENCE_SECONDS)
     for _ in range(3):
         with asked.stream("one two three") as stream:
             assert next(stream) == "echo: "
@@ -89,7 +88,7 @@ def test_what_may_pass_is_tried_again_before_it_begins(server: LoopbackServer) -
     ("said", "error", "message"),
     [
         (Answer("a b c d", cut_after=3), UnreachableError, r"in the middle of its answer"),
-        (Answer("a b c d", pause_seconds=0.25), UnreachableError, r"not answer within 0.4 s, in the middle"),
+        (Answer("a b c d", pause_seconds=0.8), UnreachableError, r"not answer within 1.5 s, in the middle"),
         (Fault(body=b'data: {"choices": []}\n\n', headers=EVENTS), UnreachableError, "broke off"),
         (Fault(body=b"", headers=EVENTS), UnreachableError, "broke off"),
         (Fault(body=b'data: {"error": {"message": "no memory"}}\n\n', headers=EVENTS), UnreachableError, "no memory"),
@@ -101,7 +100,8 @@ def test_what_breaks_off(
     server: LoopbackServer, tmp_path: Path, said: Answer | Fault, error: type[Exception], message: str
 ) -> None:
     """It is an error, nothing is kept, and it is not asked for again."""
-    asked = client(server, timeout_seconds=0.4, cache=str(tmp_path))
+    is_slow = isinstance(said, Answer) and said.pause_seconds > 0
+    asked = client(server, timeout_seconds=1.5 if is_slow else PATIENCE_SECONDS, cache=str(tmp_path))
     server.script = [said]
     with pytest.raises(error, match=message), asked.stream("hi") as stream:
         list(stream)

@@ -26,6 +26,7 @@ from learnloop.models import local_embedder as module
 from learnloop.models.local_embedder import graph_path
 from learnloop.models.sentence_graph import MAX_LEVEL, quantised
 from learnloop.models.sentence_weights import find_model
+from tests.waiting import PATIENCE_SECONDS
 
 TEXTS = [
     "How do I reset my password?",
@@ -215,7 +216,7 @@ LocalEmbedder(sys.argv[1])
 def test_a_process_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:
     """The half-made file of a killed process is not taken for whole, and is removed by the next that makes one."""
     path = graph_path(tmp_path, "int8")
-    done = subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path)], check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path)], check=False, timeout=PATIENCE_SECONDS)
     assert done.returncode == 9
     assert not path.exists()
     assert len(list(path.parent.glob(".*.part"))) == 1
@@ -231,7 +232,7 @@ def test_two_at_once_make_it_once(tmp_path: Path) -> None:
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [process.communicate(timeout=60)[0] for process in running]
+    said = [process.communicate(timeout=PATIENCE_SECONDS)[0] for process in running]
     assert [process.returncode for process in running] == [0, 0]
     assert sorted("making" in each for each in said) == [False, True]
 

@@ -30,8 +30,8 @@ def winner(name: str) -> str:
 
 
 def endpoint(server: LoopbackServer, **fields: Any) -> EndpointConfig:
-    """Returns an endpoint that gives up soon."""
-    given = {"timeout_seconds": 2.0, "deadline_seconds": 5.0, "max_retries": 0, "backoff_seconds": 0.01}
+    """Returns an endpoint that asks once."""
+    given = {"timeout_seconds": 60.0, "deadline_seconds": 60.0, "max_retries": 0, "backoff_seconds": 0.01}
     return EndpointConfig(base_url=server.url, model="m", **(given | fields))
 
 

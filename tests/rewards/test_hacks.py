@@ -6,7 +6,6 @@ Attacks on code under test are in ``tasks/test_code_attacks.py``, those on the j
 from __future__ import annotations
 
 import hashlib
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 import learnloop.rewards
 from learnloop.core.attempts import Attempt, AttemptStep, TaskType, ToolCall
 from learnloop.rewards import RewardEngine, normalize_group
+from tests.waiting import costs_at_most
 
 SETUP = "CREATE TABLE t (a INTEGER); INSERT INTO t VALUES (1), (2)"
 TASKS: dict[str, dict[str, Any]] = {
@@ -67,9 +67,8 @@ def test_a_hack_earns_no_more_than_an_honest_failure(task_type: str, hack: str) 
     failure = ENGINE.score(attempt(task_type, WRONG.get(task_type, "London"), steps=[FAILED_CALL])).total
     assert ENGINE.score(honest).total == 1.0
     assert failure == 0.0
-    started = time.monotonic()
-    found = ENGINE.score(attempt(task_type, HACKS[hack], steps=steps))
-    assert time.monotonic() - started < 10
+    with costs_at_most(10):
+        found = ENGINE.score(attempt(task_type, HACKS[hack], steps=steps))
     assert found.total == 0.0  # and not None: a timeout or a flood is the attempt's own fault
     assert ENGINE.score(honest).total == 1.0  # neither the grader nor the next sample is changed
     assert ENGINE.functions == functions

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from learnloop.sandbox import Sandbox
 from tests.sandbox.running import left_files, left_processes, note_processes, traces
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="session")
@@ -28,11 +28,8 @@ def nothing_is_left() -> Iterator[None]:
     mounts = Path("/proc/self/mounts").read_text()
     temporary = set(os.listdir("/tmp"))
     yield
-    deadline = time.monotonic() + 5
     # Files too may be there for a moment: of the other tests' processes, which look whether a sandbox holds.
-    while (left := [*traces(), *left_files(temporary)]) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert left == []
+    assert eventually(lambda: not [*traces(), *left_files(temporary)]), [*traces(), *left_files(temporary)]
     assert Path("/proc/self/mounts").read_text() == mounts
     extra = set(os.listdir("/proc/self/fd")) - descriptors
     assert len(extra) <= 2, "the listing itself, and the pipe of the caretaker, which stays"

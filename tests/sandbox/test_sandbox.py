@@ -19,6 +19,7 @@ import pytest
 from learnloop.core.errors import SandboxError, UsageError
 from learnloop.sandbox import Command, Ending, Limits, Sandbox, probing, running
 from tests.sandbox.running import python, run, said, traces
+from tests.waiting import PATIENCE_SECONDS
 
 
 def test_what_a_run_says(sandbox: Sandbox) -> None:
@@ -65,11 +66,10 @@ def test_stdin_that_nobody_reads(sandbox: Sandbox) -> None:
 
 def test_a_pair_talks(sandbox: Sandbox) -> None:
     first = "import os\nos.write(4, b'ping')\nprint(os.read(3, 99).decode())"
-    second = "import os, time\nos.write(4, os.read(3, 99) + b'pong')\nprint('said', flush=True)\ntime.sleep(60)"
+    second = "import os, time\nos.write(4, os.read(3, 99) + b'pong')\nprint('said', flush=True)\ntime.sleep(600)"
     one, two = sandbox.run_pair(python(first), python(second))
     assert (one.stdout, one.ended_by) == (b"pingpong\n", Ending.EXITED)
     assert two.ended_by is Ending.PARTNER
-    assert two.wall_seconds < 10
     one, two = sandbox.run_pair(python("import os, sys; sys.exit(os.read(3, 9) != b'')"), python("raise SystemExit(5)"))
     assert (one.exit_code, two.exit_code, two.ended_by) == (0, 5, Ending.EXITED), "the end of the other is heard"
 
@@ -86,7 +86,7 @@ def test_a_hundred_at_once_see_nothing_of_each_other(sandbox: Sandbox) -> None:
               sum(name.isdigit() for name in os.listdir('/proc')))
         """
     keys = [secrets.token_hex(8) for _ in range(100)]
-    limits = Limits(wall_seconds=100.0)
+    limits = Limits(wall_seconds=250.0)
     with ThreadPoolExecutor(100) as pool:
         outcomes = list(
             pool.map(lambda key: run(sandbox, code, stdin=key.encode(), limits=limits, returns=["secret"]), keys)
@@ -124,12 +124,10 @@ def test_a_fork_that_lives_on_holds_nothing_up(sandbox: Sandbox) -> None:
     code = (
         "import os, sys, time\nfrom learnloop.sandbox import Command, Sandbox\n"
         "Sandbox().run(Command(argv=['true']))\nchild = os.fork()\n"
-        "if not child:\n    os.close(1)\n    time.sleep(60)\n    os._exit(0)\nprint(child, flush=True)"
+        "if not child:\n    os.close(1)\n    time.sleep(600)\n    os._exit(0)\nprint(child, flush=True)"
     )
-    begun = time.monotonic()
-    ran = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, timeout=50, check=True)
-    os.kill(int(ran.stdout), signal.SIGKILL)
-    assert time.monotonic() - begun < 40
+    ran = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, timeout=PATIENCE_SECONDS, check=True)
+    os.kill(int(ran.stdout), signal.SIGKILL)  # it lives still
 
 
 def test_interruptions_at_any_moment_leave_nothing(sandbox: Sandbox) -> None:

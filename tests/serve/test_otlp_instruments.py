@@ -14,7 +14,7 @@ from learnloop.traces.conversation.messages import message, text_part, tool_call
 from learnloop.traces.conversation.steps import Step, steps_of
 from tests.loopback import Answer, LoopbackServer, ToolCall
 from tests.serve.conftest import Start
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 QUESTION = message("user", text_part("Weather in Paris?"))
 RESULT = '{"city": "Paris", "temp_c": 18}'
@@ -31,10 +31,10 @@ def run(start: Start, model: LoopbackServer, family: str, subject: str, content:
     server = start(trace_grace_seconds=0.2)
     command = [sys.executable, "-W", "ignore", "-m", "tests.serve.instrumented", family, subject, model.url]
     command += [f"http://127.0.0.1:{server.port}", content]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     store = server.workspace.store
-    assert eventually(lambda: bool(store.count(Episode)) and not store.count(Episode, where={"status": "running"}), 20)
+    assert eventually(lambda: bool(store.count(Episode)) and not store.count(Episode, where={"status": "running"}))
     return store
 
 

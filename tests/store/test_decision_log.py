@@ -25,6 +25,7 @@ from learnloop.store.decision_log import MAX_RECORDS, DecisionLog
 from learnloop.store.engine import parse_url
 from tests.repeats import repeats
 from tests.store.test_faults import _in_namespace
+from tests.waiting import PATIENCE_SECONDS
 
 T0 = datetime(2026, 1, 1, 12, 0, 0, 123_456, tzinfo=UTC)
 
@@ -112,7 +113,7 @@ def test_one_that_cannot_be_leaves_out_its_job_alone(store: Store) -> None:
         store.submit([decision("d6")]),
     ]
     release()
-    errors = [job.exception(10) for job in jobs]
+    errors = [job.exception(PATIENCE_SECONDS) for job in jobs]
     assert [type(error) for error in errors] == [type(None), UsageError, UsageError, type(None)]
     assert told(store) == ["d1", "d6"]
     assert {each.decision_id for each in store.select(Decision)} == {"d1", "d6"}
@@ -124,10 +125,10 @@ def _blocked(store: Store) -> Callable[[], None]:
 
     def wait(connection: Connection) -> None:
         entered.set()
-        gate.wait(10)
+        gate.wait(PATIENCE_SECONDS)
 
     threading.Thread(target=store.run, args=(wait,)).start()
-    entered.wait(10)
+    entered.wait(PATIENCE_SECONDS)
     return gate.set
 
 
@@ -295,7 +296,7 @@ def test_closing_waits_for_the_statement_that_runs(store: Store) -> None:
         log.close()
         assert not late.done()
         other.execute("ROLLBACK")
-    late.result(10)
+    late.result(PATIENCE_SECONDS)
     assert told(store) == ["d1", "d2"]
 
 

@@ -20,6 +20,7 @@ from learnloop.core.errors import (
 from learnloop.store import Store
 from learnloop.store.engine import parse_url
 from learnloop.store.failures import translate
+from tests.waiting import PATIENCE_SECONDS
 
 _COMMON = """
 import os, subprocess, sys
@@ -51,7 +52,9 @@ def mount(*arguments):
 def _in_namespace(folder: Path, program: str) -> list[str]:
     """Runs ``program`` where it may mount file systems and returns the lines that it prints."""
     command = ["unshare", "--mount", "--map-root-user", sys.executable, "-W", "error", "-c", _COMMON + program]
-    done = subprocess.run([*command, str(folder)], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        [*command, str(folder)], capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -26,6 +26,7 @@ from learnloop.core.records import Agent, Decision, LabelRequest, LabelStatus, R
 from learnloop.store import Store, migrate
 from learnloop.store.engine import Connections, parse_url
 from learnloop.store.schema import metadata
+from tests.waiting import PATIENCE_SECONDS
 
 
 def _differences(url: str) -> list[Any]:
@@ -135,7 +136,7 @@ def test_many_open_a_new_store_at_once(request: pytest.FixtureRequest, tmp_path:
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert [process.wait(60) for process in processes] == [0, 0]
+    assert [process.wait(PATIENCE_SECONDS) for process in processes] == [0, 0]
     assert failures == []
     assert migrate.current(url) == migrate.HEAD
 

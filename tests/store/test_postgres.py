@@ -16,6 +16,7 @@ from learnloop.core.errors import AuthError, NotFoundError, UnreachableError
 from learnloop.core.records import Reward, Span, SpanStatus
 from learnloop.store import Patience, Store
 from learnloop.store.migrate import upgrade
+from tests.waiting import PATIENCE_SECONDS
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -54,7 +55,7 @@ def test_two_stores_that_write_the_same_report_it_once(postgres_url: str) -> Non
     with Store.open(postgres_url) as one, Store.open(postgres_url) as two:
         futures = [store.submit([reward(f"r{number}")]) for number in range(200) for store in (one, two)]
         for future in futures:
-            future.result(30)
+            future.result(PATIENCE_SECONDS)
         assert sorted(event.subject for event in one.events(limit=1000)) == sorted(
             f"r{number}" for number in range(200)
         )
@@ -84,7 +85,7 @@ def test_connections_that_are_cut_lose_nothing(postgres_url: str, postgres_serve
                     "WHERE datname LIKE 'test_%' AND pid <> pg_backend_pid()"
                 )
         for future in futures:
-            future.result(60)
+            future.result(PATIENCE_SECONDS)
         store.flush()
         assert store.count(Reward) == 600
         assert store.count(Span) == 600
@@ -123,7 +124,7 @@ def test_a_server_that_crashes_and_returns(make_server: Callable[[], Any]) -> No
         assert store.get(Span, "while").span_id == "while"
         assert store.get(Reward, "before") == reward("before")
         waiting = store.submit([reward("after")])
-        assert waiting.result(10) is None
+        assert waiting.result(PATIENCE_SECONDS) is None
 
 
 def test_a_missing_database_is_named(postgres_server: Any) -> None:

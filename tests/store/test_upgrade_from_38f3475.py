@@ -450,7 +450,7 @@ def _reward_enough_to_learn(kept: Kept, client: Client) -> Any:
 
 
 def _was_learned(client: Client, before: Any) -> None:
-    assert eventually(lambda: len(client.get(f"{BANNER}/updates")["data"]) > 1, 60)
+    assert eventually(lambda: len(client.get(f"{BANNER}/updates")["data"]) > 1)
     update = client.get(f"{BANNER}/updates")["data"][0]
     assert update["error"] is None
     assert update["parent_version_id"] == before["policy_version_id"]
@@ -462,7 +462,7 @@ def _decisions_are_read_with_what_they_earned(kept: Kept, client: Client) -> Non
     totals, decisions = kept.manifest["decision_rewards"], kept.manifest["records"]["Decision"]
     waiting = {each["decision_id"] for each in decisions if each["policy"] == "later"}
     assert len([name for name in waiting if totals[name] is None]) == 4
-    assert eventually(lambda: all(client.get(f"/v1/decisions/{name}")["reward"] is not None for name in waiting), 10)
+    assert eventually(lambda: all(client.get(f"/v1/decisions/{name}")["reward"] is not None for name in waiting))
     sizes = Counter(each["policy"] for each in decisions)
     for number, decision in enumerate(decisions):
         name = decision["decision_id"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from learnloop.core.records import Agent, Decision
 from learnloop.store import Store
 from learnloop.store.engine import parse_url, prepare_sqlite_writer
 from learnloop.store.wal_checkpoints import LOOK_SECONDS, MAX_PAGES, WalCheckpoints, num_frames
+from tests.waiting import eventually
 
 PAGE_BYTES = 4096
 VECTOR = bytes(4 * PAGE_BYTES)
@@ -39,13 +40,6 @@ def wal_of(database: Path) -> Path:
 
 def fill(connection: sqlite3.Connection, num_pages: int) -> None:
     connection.execute("INSERT INTO pages VALUES (?)", (bytes(PAGE_BYTES * num_pages),))
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < deadline, "not within 10 s"
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("num_pages", [0, 1, 2, 7, 100])
@@ -83,13 +77,13 @@ def test_a_long_log_is_moved_while_the_writer_goes_on(database: Path, connection
         fill(connection, MAX_PAGES + 10)
         time.sleep(2 * LOOK_SECONDS)
         checkpoints.committed()
-        wait_until(lambda: database.stat().st_size > PAGE_BYTES * MAX_PAGES)
+        assert eventually(lambda: database.stat().st_size > PAGE_BYTES * MAX_PAGES)
 
         def begins_anew() -> bool:
             fill(connection, 1)  # the first write after a checkpoint of all
             return num_frames(wal_of(database)) <= 100
 
-        wait_until(begins_anew)
+        assert eventually(begins_anew)
     finally:
         checkpoints.close()
 
@@ -126,7 +120,7 @@ def test_a_store_moves_its_log_and_loses_nothing(database: Path) -> None:
                 ]
             )  # fmt: skip
             time.sleep(0.01)
-        wait_until(lambda: database.stat().st_size >= before + MAX_PAGES * PAGE_BYTES)
+        assert eventually(lambda: database.stat().st_size >= before + MAX_PAGES * PAGE_BYTES)
         assert store.count(Decision) == number
     with closing(sqlite3.connect(database)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
@@ -140,6 +134,6 @@ def test_a_database_that_is_gone_is_logged_and_ends_nothing(
     database.rename(database.with_name("elsewhere.db"))
     checkpoints = WalCheckpoints(parse_url(f"sqlite:///{database}"))
     checkpoints.committed()
-    wait_until(lambda: bool(caplog.records))
+    assert eventually(lambda: bool(caplog.records))
     checkpoints.close()
     assert "could not be moved into its database" in caplog.text

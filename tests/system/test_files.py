@@ -41,6 +41,7 @@ from learnloop.system.files import (
     write_whole,
 )
 from tests.project import name_of, source_files, tree_of
+from tests.waiting import PATIENCE_SECONDS
 
 CODES: list[tuple[int, type[LearnloopError]]] = [
     (errno.ENOSPC, StoreFullError),
@@ -259,7 +260,7 @@ for write in (lambda: write_whole(folder / "x", big), lambda: write_folder(folde
 sys.stdout.write(f"{[path.name for path in folder.iterdir()]} {(folder / 'x').read_bytes()}\\n")
 """
     command = ["unshare", "--mount", "--map-root-user", sys.executable, "-c", program, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS)
     lines = done.stdout.splitlines()
     assert [line.split(" for ")[0] for line in lines[:2]] == ["StoreFullError: no space is left"] * 2
     assert lines[2] == "['x'] b'old'"

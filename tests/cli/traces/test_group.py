@@ -19,6 +19,7 @@ from learnloop.loop import Loop, Workspace, find_settings
 from learnloop.testing.contracts.store_examples import T0, episode, reward, span
 from tests.cli.calling import Call
 from tests.signals import heed_interrupts
+from tests.waiting import PATIENCE_SECONDS
 
 GOAL = {"timestamp": "2026-01-01T10:00:01Z", "goal": "g", "action": "ls", "result": {"success": True}}
 EVIL = "line\nbreak \x1b[31mred\x1b[0m \u202e"
@@ -200,10 +201,10 @@ def test_removing_asks_on_a_terminal(call: Call, tmp_path: Path, answer: bytes, 
     )
     os.close(theirs)
     read = b""
-    while b"Remove 1 episodes" not in read and select.select([ours], [], [], 60)[0]:
+    while b"Remove 1 episodes" not in read and select.select([ours], [], [], PATIENCE_SECONDS)[0]:
         read += os.read(ours, 1000)
     os.write(ours, answer)
-    assert child.wait(60) in (0, 130)
+    assert child.wait(PATIENCE_SECONDS) in (0, 130)
     os.close(ours)
     with Workspace(find_settings()) as workspace:
         assert workspace.store.count(Episode) == num_left
@@ -251,7 +252,7 @@ def test_tail_follows_until_ctrl_c(filled: Call, tmp_path: Path) -> None:
         lines.append(json.loads(child.stdout.readline()))
         time.sleep(0.1)
         child.send_signal(signal.SIGINT)
-        _, err = child.communicate(timeout=30)
+        _, err = child.communicate(timeout=PATIENCE_SECONDS)
     assert [(line["kind"], line["episode_id"]) for line in lines][2] == ("episode.started", "new")
     assert all(line["schema"] == "learnloop.happening/v1" for line in lines)
     assert (child.returncode, "Traceback" in err) == (130, False)

@@ -20,6 +20,7 @@ from learnloop.core.errors import ContextError, DivergedError
 from learnloop.core.records import Agent, Decision
 from learnloop.serve.durable_log import DurableLog
 from learnloop.store import Store
+from tests.waiting import PATIENCE_SECONDS
 
 SIZE = 4
 
@@ -54,7 +55,7 @@ def vector(first: float) -> Any:
 def running(store: Store, learner: Counting, run: Callable[[SelectionBatcher, DurableLog], Awaitable[Any]]) -> Any:
     async def main() -> Any:
         log = DurableLog(store)
-        return await asyncio.wait_for(run(SelectionBatcher(learner, log), log), 5)
+        return await asyncio.wait_for(run(SelectionBatcher(learner, log), log), PATIENCE_SECONDS)
 
     return asyncio.run(main())
 
@@ -87,7 +88,7 @@ def test_during_a_commit_a_choice_waits_for_others_as_long_as_they_come(store: S
 
     def hold(connection: Connection) -> None:
         is_held.set()
-        is_let_go.wait(5)
+        is_let_go.wait(PATIENCE_SECONDS)
 
     async def run(selections: SelectionBatcher, log: DurableLog) -> None:
         asked = [asyncio.create_task(selections.select(vector(1.0), deterministic=True))]
@@ -104,7 +105,7 @@ def test_during_a_commit_a_choice_waits_for_others_as_long_as_they_come(store: S
 
     holder = threading.Thread(target=store.run, args=(hold,))
     holder.start()
-    assert is_held.wait(5)
+    assert is_held.wait(PATIENCE_SECONDS)
     running(store, learner, run)
     holder.join()
     assert learner.sizes == [1, 5]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from learnloop.registry import Registry
 from learnloop.store import Store
 from tests.decisions.population import NAME, Population
 from tests.repeats import repeats
+from tests.waiting import eventually, is_running
 
 pytestmark = pytest.mark.timeout(900)
 WAIT = 400.0
@@ -31,17 +33,7 @@ WAIT = 400.0
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not come to pass in time"
-        time.sleep(0.02)
-
-
-def is_running(process_id: int) -> bool:
-    try:
-        return Path(f"/proc/{process_id}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    assert eventually(is_so, WAIT), "it did not come to pass in time"
 
 
 @pytest.fixture
@@ -167,11 +159,14 @@ def test_sigterm_ends_a_training(opened: Store, place: LearnerPlace, learner: Le
     wait_until(lambda: learner.news is not None)
     trained = psutil.Process(learner.process_id)
     before = trained.cpu_times().user
-    wait_until(lambda: trained.cpu_times().user - before > 0.5)  # in the midst of it
-    began = time.monotonic()
-    learner.stop(timeout_seconds=WAIT)
-    assert time.monotonic() - began < WAIT  # it was not killed
-    assert not learner.is_alive
+    with closing(sqlite3.connect(place.database.removeprefix("sqlite:///"))) as other:
+        other.execute("BEGIN IMMEDIATE")  # so that it is not over before we look
+        wait_until(lambda: trained.cpu_times().user - before > 0.5)  # in the midst of it
+        began = time.monotonic()
+        learner.stop(timeout_seconds=WAIT)
+        assert time.monotonic() - began < WAIT  # it was not killed
+        assert not learner.is_alive
+        other.rollback()
     assert opened.count(LearningUpdate) == 0
 
 

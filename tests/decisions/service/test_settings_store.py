@@ -14,6 +14,7 @@ from learnloop.core.records import Agent, Decision, PolicySettings
 from learnloop.decisions.service.settings import ONLINE, DecisionSettings, read_settings
 from learnloop.decisions.service.settings_store import current, put_first
 from learnloop.store import Store
+from tests.waiting import PATIENCE_SECONDS
 
 MOMENT = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -80,4 +81,4 @@ def test_a_policy_that_programs_used_before_settings_were_kept_is_online(
 def test_of_two_who_ask_first_one_sets(store: Store) -> None:
     other = read_settings({"mode": "frozen"})
     first, second = put_first(store, "a", "p", ONLINE), put_first(store, "a", "p", other)
-    assert first.result(10) == second.result(10) == current(store, "a", "p") == (1, ONLINE)
+    assert first.result(PATIENCE_SECONDS) == second.result(PATIENCE_SECONDS) == current(store, "a", "p") == (1, ONLINE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from learnloop.envs import make_stream
 from learnloop.envs.streams.subprocess_stream import SubprocessStream
 from tests.envs.counting import Counting
 from tests.envs.test_checks import Broken
+from tests.waiting import eventually, is_running
 
 DIED = r"\(process \d+\) ended by itself with exit code -9"
 ZEROS = np.zeros(4, dtype=np.int64)
@@ -49,7 +49,7 @@ def test_a_worker_that_is_killed_is_named() -> None:
     os.kill(workers(stream)[-1], signal.SIGKILL)
     with pytest.raises(LearnloopError, match=rf"the process of lanes \d to 3 {DIED}"):
         stream.step(ZEROS)
-    assert not any(alive(each) for each in workers(stream)), "the others are ended, not left behind"
+    assert not any(is_running(each) for each in workers(stream)), "the others are ended, not left behind"
 
 
 def test_a_failing_environment_is_told_with_its_traceback() -> None:
@@ -90,7 +90,7 @@ def test_callables_of_a_function_are_handed_over() -> None:
     assert stream.reset(0)[0].shape == (4, 3)
     stream.close()
     stream.close()  # twice is harmless
-    assert not any(alive(each) for each in workers(stream))
+    assert not any(is_running(each) for each in workers(stream))
 
 
 def test_workers_end_with_their_parent() -> None:
@@ -98,17 +98,5 @@ def test_workers_end_with_their_parent() -> None:
     pids = workers(stream)
     for worker in stream._workers:
         worker.ask_to_end()
-    deadline = time.monotonic() + 10
-    while any(alive(each) for each in pids) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not any(alive(each) for each in pids)
+    assert eventually(lambda: not any(is_running(each) for each in pids))
     stream.close()
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that ended and was not asked about yet does not."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False

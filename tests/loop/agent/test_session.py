@@ -22,6 +22,7 @@ from learnloop.core.records import Decision, Episode, EpisodeStatus, PolicyVersi
 from learnloop.decisions.online.learner import OnlineLearner
 from learnloop.loop import Loop, Workspace, find_settings
 from learnloop.loop.rewards.rewarding import RewardProcess
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 
 def learner(loop: Loop, name: str) -> OnlineLearner:
@@ -206,7 +207,7 @@ def test_a_locked_database_does_not_disturb_the_agent(loop: Loop, tmp_path: Path
         for name in ("p", "new"):
             loop.reward(loop.choose(name, ["a", "b"]), v=1.0)
         ep.reward(solved=1.0)
-    assert time.monotonic() - started < 5.0  # no wait for the lock, which would be 10 s
+    assert time.monotonic() - started < 9.0  # no wait for the lock, which would be 10 s
     blocker.execute("ROLLBACK")
     blocker.close()
     loop.flush()
@@ -221,10 +222,7 @@ def test_a_loop_that_only_chooses_learns_from_the_rewards_of_another(
         other.choose("p", ["a", "b"], {"x": 1.0})
         for _ in range(20):
             loop.reward(loop.choose("p", ["a", "b"], {"x": 1.0}), v=1.0)
-        deadline = time.monotonic() + 20
-        while learner(other, "p").bandit.num_updates < 20 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert learner(other, "p").bandit.num_updates == 20
+        assert eventually(lambda: learner(other, "p").bandit.num_updates == 20)
 
 
 def test_forked_children_draw_differently_and_close_without_harm(tmp_path: Path) -> None:
@@ -244,7 +242,9 @@ def test_forked_children_draw_differently_and_close_without_harm(tmp_path: Path)
             print(os.read(reader, 1000).decode())
         loop.close()
         """
-    child = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60)
+    child = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=PATIENCE_SECONDS
+    )
     first, second = child.stdout.splitlines()
     assert first != second, child.stderr
     assert child.returncode == 0
@@ -376,7 +376,7 @@ def test_a_program_that_ends_without_closing_loses_nothing(tmp_path: Path) -> No
         with loop.episode(task="t"):
             loop.reward(loop.choose("p", ["a", "b"]), solved=1.0)
     """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
     with Workspace(find_settings(tmp_path)) as workspace:
         assert workspace.store.count(Reward) == workspace.store.count(Decision) == 1
         assert [each.status for each in workspace.store.select(Episode)] == [EpisodeStatus.COMPLETED]

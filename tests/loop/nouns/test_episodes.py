@@ -17,6 +17,7 @@ from learnloop.core.errors import NotFoundError, StoreError, UsageError
 from learnloop.core.records import Decision, Episode, EpisodeStatus, Record, Reward, Span, SpanStatus
 from learnloop.loop import Workspace, find_settings
 from learnloop.loop.traces.reading import span_tree
+from tests.waiting import PATIENCE_SECONDS
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -132,7 +133,7 @@ def test_a_pipe_is_written_to_and_stays(filled: Workspace, tmp_path: Path) -> No
         reader = threading.Thread(target=lambda into=read: into.append(pipe.read_bytes()))  # type: ignore[misc]
         reader.start()
         assert filled.episodes.export(tmp_path / name).number == 2
-        reader.join(10)
+        reader.join(PATIENCE_SECONDS)
         assert len(read[0].splitlines()) == 3
         assert stat.S_ISFIFO(pipe.stat().st_mode)
 

@@ -14,6 +14,7 @@ from learnloop.loop.traces.telemetry import Telemetry
 from learnloop.loop.workspace.settings import find_settings
 from tests.traces.otlp import requests as otlp
 from tests.traces.otlp.requests import log, span
+from tests.waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -25,11 +26,11 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
 def test_traces_and_logs_are_received(workspace: Workspace) -> None:
     with Telemetry(workspace) as telemetry:
         receipt = telemetry.receive_traces(otlp.traces_pb([span(1, 1)]), "protobuf")
-        receipt.durable.result(20)
+        receipt.durable.result(PATIENCE_SECONDS)
         assert receipt.body == b""
         score = {"gen_ai.evaluation.name": "x", "gen_ai.evaluation.score.value": 1.0}
         receipt = telemetry.receive_logs(otlp.logs_json([log(1, 1, "gen_ai.evaluation.result", score)]), "json")
-        receipt.durable.result(20)
+        receipt.durable.result(PATIENCE_SECONDS)
         assert receipt.body == b"{}"
         assert (workspace.store.count(Span), workspace.store.count(Reward)) == (1, 1)
         counters = telemetry.counters()

@@ -17,6 +17,7 @@ from learnloop.nn.mlp.network import MLP, Head, MLPConfig
 from learnloop.nn.network import Network
 from learnloop.nn.optimizers import Adam
 from learnloop.nn.torch.network import TorchNetwork
+from tests.waiting import PATIENCE_SECONDS
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -265,7 +266,7 @@ def test_without_torch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_room_loads_no_torch() -> None:
     """A stored policy is served with numpy alone."""
     code = "import sys, learnloop.nn; sys.exit(bool({'torch', 'gymnasium'} & sys.modules.keys()))"
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=PATIENCE_SECONDS).returncode == 0
 
 
 def test_another_device_has_a_copy_that_refresh_renews(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from learnloop.rewards.judge.rubric import Rubric
 from tests.loopback import Answer, Fault, LoopbackServer
 from tests.loopback import ToolCall as LoopbackCall
 from tests.rewards.judging import attempt, config, scores
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 FOUR = attempt("It is 4.")
 GOOD = scores(10, 5)
@@ -213,7 +214,7 @@ FAULTS: list[tuple[Fault, str]] = [
     (Fault(200, b'{"choices": [{"mess'), "no answer"),
     (Fault(200, b"\xff\xfe" * 100), "no answer"),
     (Fault(200, b"data: {}\n\ndata: [DONE]\n\n", (("Content-Type", "text/event-stream"),)), "no answer"),
-    (Fault(delay_seconds=0.4), "no answer"),
+    (Fault(delay_seconds=4.0), "no answer"),
     (Fault(body=b" " * 50, drip_seconds=0.1), "no answer"),
     (Fault(200, b'{"choices": []}'), "unusable answer"),
     (Fault(200, b'{"choices": [{"message": {"content": null}}]}'), "unusable answer"),
@@ -229,7 +230,7 @@ FAULTS: list[tuple[Fault, str]] = [
 @pytest.mark.parametrize(("fault", "kind"), FAULTS, ids=range(len(FAULTS)))
 def test_a_judge_that_fails_gives_none(server: LoopbackServer, fault: Fault, kind: str) -> None:
     """Never 0, never an exception; the next attempt is judged as if nothing had been."""
-    asked = judge(server, {"timeout_seconds": 0.3 if fault.delay_seconds or fault.drip_seconds else 5.0}, votes=1)
+    asked = judge(server, {"timeout_seconds": 1.0 if fault.delay_seconds or fault.drip_seconds else 60.0}, votes=1)
     server.script = [fault]
     failed = asked(FOUR)
     assert (failed.value, failed.is_applicable) == (None, True)
@@ -355,11 +356,11 @@ def test_money_is_not_overspent(server: LoopbackServer) -> None:
 
 
 def test_refused_requests_cost_nothing_and_unanswered_ones_what_they_may(server: LoopbackServer) -> None:
-    asked = judge(server, {"timeout_seconds": 0.2}, votes=1, **PRICES)
+    asked = judge(server, {"timeout_seconds": 1.0}, votes=1, **PRICES)
     server.script = [Fault(500)]
     asked(FOUR)
     assert asked.client.budget.spent_usd == pytest.approx(0.0)
-    server.script = [Fault(delay_seconds=0.4)]
+    server.script = [Fault(delay_seconds=4.0)]
     asked(FOUR)
     spent = asked.client.budget.spent_usd
     assert spent is not None
@@ -401,17 +402,14 @@ def test_a_budget_holds_among_threads(server: LoopbackServer) -> None:
 
 def test_deadlines(server: LoopbackServer) -> None:
     """The last vote ends within the deadline of all, though its own is longer."""
-    server.model = lambda prompt: Answer(GOOD, delay_seconds=0.25)
+    server.model = lambda prompt: Answer(GOOD, delay_seconds=0.0 if len(server.requests) <= 2 else 40.0)
     began = time.monotonic()
     score = judge(server, votes=9, deadline_seconds=0.6)(FOUR)
-    assert time.monotonic() - began < 1.0
     assert score.value is None
     assert score.details["failures"] == {"deadline": 5}
-    server.model = lambda prompt: Answer(GOOD, delay_seconds=5.0)
-    began = time.monotonic()
     slow = judge(server, {"deadline_seconds": 0.2}, votes=1)(FOUR)
-    assert time.monotonic() - began < 0.6
     assert slow.details["failures"] == {"no answer": 1}
+    assert time.monotonic() - began < 30, "no late answer was waited for"
 
 
 def test_many_at_once(server: LoopbackServer) -> None:
@@ -436,7 +434,7 @@ def test_one_question_is_asked_once_by_many(server: LoopbackServer) -> None:
     ready = threading.Barrier(12)
 
     def score(_: int) -> Score:
-        ready.wait(5)
+        ready.wait(PATIENCE_SECONDS)
         return asked(FOUR)
 
     with ThreadPoolExecutor(12) as threads:
@@ -446,7 +444,8 @@ def test_one_question_is_asked_once_by_many(server: LoopbackServer) -> None:
 
 
 def test_who_waits_for_anothers_question_waits_no_longer_than_its_own_deadline(server: LoopbackServer) -> None:
-    server.model = lambda prompt: Answer(GOOD, delay_seconds=0.8)
+    may_answer = threading.Event()
+    server.model = lambda prompt: GOOD if may_answer.wait(PATIENCE_SECONDS) else ""
     client = JudgeClient(config(server, votes=1))
     server.clients.append(client)
     patient, hasty = (
@@ -455,12 +454,10 @@ def test_who_waits_for_anothers_question_waits_no_longer_than_its_own_deadline(s
     )
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(patient, FOUR)
-        while not server.requests:
-            time.sleep(0.005)
-        began = time.monotonic()
+        assert eventually(lambda: server.requests)
         assert hasty(FOUR).details["failures"] == {"deadline": 1}
-        assert time.monotonic() - began < 0.6
-        assert waiting.result(5).value == 1.0
+        may_answer.set()
+        assert waiting.result(PATIENCE_SECONDS).value == 1.0
 
 
 def test_fingerprints(server: LoopbackServer) -> None:

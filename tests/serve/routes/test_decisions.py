@@ -8,6 +8,7 @@ import struct
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 
 from learnloop.core.records import Decision, DecisionMode, Reward
@@ -245,7 +246,11 @@ def test_pages_of_decisions(server: Running) -> None:
     assert server.ask("GET", "/v1/decisions?after=nonsense").status == 422
 
 
-def test_what_others_would_have_earned(server: Running) -> None:
+def test_what_others_would_have_earned(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeded = np.random.default_rng(0)
+    with monkeypatch.context() as patch:  # what is drawn is the same in each run
+        patch.setattr("learnloop.serve.decision_maker.np.random.default_rng", lambda: seeded)
+        server = start(learning=False)
     for _ in range(30):
         answer = decide(server).json()
         value = 1.0 if answer["action"] == "sport" else 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,6 +31,7 @@ from learnloop.traces.otlp.mapping import PARTIAL
 from learnloop.traces.search import catch_up, parse_query
 from tests.traces.otlp import requests as otlp
 from tests.traces.otlp.requests import SECOND, T0, Raw, event, log, ours, span, trace_id
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 RECEIVED = datetime(2026, 11, 28, 12, tzinfo=UTC)
 FAST = AssemblyOptions(grace_seconds=0.05, idle_seconds=0.4)
@@ -58,14 +59,7 @@ def logs_of(*logs: Raw) -> list[Mapped]:
 
 
 def send(assembler: Assembler, mapped: Sequence[Mapped]) -> None:
-    assembler.submit(mapped).result(20)
-
-
-def eventually(check: Callable[[], Any], seconds: float = 10.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := check()) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return found
+    assembler.submit(mapped).result(PATIENCE_SECONDS)
 
 
 def ended(store: Store, trace: int = 1) -> Episode:
@@ -93,10 +87,11 @@ RESOURCE = {"service.name": "svc", "service.version": "1"}
 
 
 def test_a_trace_becomes_an_episode(store: Store) -> None:
-    with Assembler(store, FAST) as assembler:
+    with Assembler(store, NEVER) as assembler:
         send(assembler, spans_of(*RUN, resource=RESOURCE))
         running = store.get(Episode, trace_id(1))
         assert (running.status, running.ended_at, running.source) == (EpisodeStatus.RUNNING, None, "otlp")
+    with Assembler(store, FAST):
         found = ended(store)
     assert (found.agent_id, found.task_id, found.attempt, found.trace_id) == ("Finder", "t", 2, trace_id(1))
     assert (found.status, found.terminated, found.truncated) == (EpisodeStatus.COMPLETED, True, False)
@@ -163,9 +158,11 @@ def test_a_late_span_opens_the_trace_again(store: Store) -> None:
     with Assembler(store, FAST) as assembler:
         send(assembler, spans_of(RUN[0], RUN[1]))
         first = ended(store)
+    with Assembler(store, NEVER) as assembler:
         send(assembler, spans_of(RUN[2]))
         again = store.get(Episode, trace_id(1))
         assert (again.status, again.ended_at, again.terminated) == (EpisodeStatus.RUNNING, None, False)
+    with Assembler(store, FAST):
         second = ended(store)
     assert second.task_id == "t"
     assert first.task_id is None
@@ -232,7 +229,7 @@ def test_one_trace_over_two_stores(sqlite_url: str) -> None:
             futures = [first.submit(spans_of(RUN[1])), second.submit(spans_of(RUN[0])), first.submit(spans_of(RUN[2]))]
             futures += [second.submit(spans_of(raw)) for raw in RUN]
             for future in futures:
-                future.result(20)
+                future.result(PATIENCE_SECONDS)
             assert eventually(lambda: first.counters().num_open == second.counters().num_open == 0)
         found = one.get(Episode, trace_id(1))
         assert (found.agent_id, found.task_id, found.truncated, one.count(Span)) == ("Finder", "t", False, 3)
@@ -269,7 +266,7 @@ def test_more_than_may_wait_is_refused_for_now(quick: Store) -> None:
         assembler.submit(spans_of(RUN[0]))
     assembler.close()
     with pytest.raises(ConflictError):
-        waiting.result(1)
+        waiting.result(PATIENCE_SECONDS)
 
 
 def test_a_store_that_is_gone_is_told_to_who_waits(quick: Store) -> None:
@@ -287,8 +284,8 @@ def test_what_cannot_be_stored_fails_alone(quick: Store) -> None:
     futures = [assembler.submit(each) for each in (spans_of(RUN[0]), bad, spans_of(RUN[1]))]
     with assembler:
         for future in (futures[0], futures[2]):
-            future.result(20)
-        assert futures[1].exception(20) is not None
+            future.result(PATIENCE_SECONDS)
+        assert futures[1].exception(PATIENCE_SECONDS) is not None
     assert quick.count(Span) == 2
 
 

@@ -191,11 +191,13 @@ def test_removing_holds_the_store_for_moments_only(tmp_path: Path) -> None:
 
         thread = threading.Thread(target=record)
         thread.start()
+        began = time.monotonic()
         removed = remove_episodes(store, EpisodeQuery(ended_before=T0 + DAY))
+        seconds = time.monotonic() - began
         done.set()
         thread.join()
         assert removed.num_spans == 6_000
-        assert sorted(waits)[len(waits) // 2] < 0.25, waits  # 0.04 s a step, and a margin for a busy machine
+        assert sorted(waits)[len(waits) // 2] < seconds / 5, waits  # of the whole, which a busy machine makes longer
         assert len(waits) > 10
 
 

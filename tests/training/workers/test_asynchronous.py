@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from learnloop.training.trainers.trainers import Trainer, make_trainer
 from learnloop.training.workers.asynchronous import AsynchronousTrainer
 from tests.signals import heed_interrupts
 from tests.training.worker_envs import FAULTY, Faulty, make_well
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 
 def small(env: str = "CartPole-v1", algorithm: str = "a3c", **others: Any) -> TrainingOptions:
@@ -215,11 +216,9 @@ def test_a_worker_that_hangs_holds_nobody_up(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("learnloop.training.workers.actors.CLOSE_SECONDS", 0.5)
     kwargs = {"fault": "hang", "after": 50, "only": str(tmp_path / "taken")}
     with nothing_left():
-        begun = time.monotonic()
         result = AsynchronousTrainer(small(FAULTY, env_kwargs=kwargs, steps=2000, eval_interval=10**7), 0).run()
         assert result.num_steps == 2000
-        assert (tmp_path / "taken").exists()
-        assert time.monotonic() - begun < 20
+        assert (tmp_path / "taken").exists()  # it would hang for an hour
 
 
 def test_numbers_that_are_not_finite_stop_it_with_the_update() -> None:
@@ -263,23 +262,16 @@ def members(group: int) -> list[int]:
     return found
 
 
-def until(holds: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert holds()
-
-
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_workers_that_hang_end_with_their_learner(how: signal.Signals) -> None:
     """They look at nothing while a step of their environment lasts."""
     child = subprocess.Popen([sys.executable, "-c", HANGING], start_new_session=True, stderr=subprocess.DEVNULL)
     try:
-        until(lambda: len(members(child.pid)) == 3)
+        assert eventually(lambda: len(members(child.pid)) == 3)
         time.sleep(2.0)  # after the 100 steps that they take
         os.kill(child.pid, how)
-        child.wait(30)
-        until(lambda: not members(child.pid), 10)
+        child.wait(PATIENCE_SECONDS)
+        assert eventually(lambda: not members(child.pid))
     finally:
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
@@ -297,14 +289,14 @@ def test_when_the_learner_is_stopped_no_worker_is_left(how: str, tmp_path: Path)
         preexec_fn=heed_interrupts,
     )
     try:
-        until(lambda: bool(list(tmp_path.glob("*/seed-*/metrics.jsonl"))))
+        assert eventually(lambda: bool(list(tmp_path.glob("*/seed-*/metrics.jsonl"))))
         assert len(members(child.pid)) == 3
         if how == "interrupt":
             os.killpg(child.pid, signal.SIGINT)  # as a terminal does
         else:
             os.kill(child.pid, signal.SIGKILL)
-        _, told = child.communicate(timeout=30)
-        until(lambda: not members(child.pid), 10)
+        _, told = child.communicate(timeout=PATIENCE_SECONDS)
+        assert eventually(lambda: not members(child.pid))
     finally:
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)  # what would train for ever if this test fails

@@ -27,6 +27,7 @@ from tests.traces.formats.reading import (
 from tests.traces.otlp import requests as otlp
 from tests.traces.otlp.requests import Raw, event, log, ours, span, trace_id
 from tests.traces.shared_traces import shared_trace
+from tests.waiting import PATIENCE_SECONDS
 
 CHAT = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.response.id": "r1"}
 SCORE = {"gen_ai.evaluation.name": "solved", "gen_ai.evaluation.score.value": 1.0}
@@ -129,7 +130,7 @@ def test_what_was_received_is_the_same_as_what_is_imported(tmp_path: Path, sqlit
     with Store.open(sqlite_url) as store:
         with Assembler(store, AssemblyOptions(grace_seconds=60)) as assembler:
             mapped = map_spans(decode_traces(otlp.traces_pb(SPANS), "protobuf").spans, now())
-            assembler.submit(mapped).result(20)
+            assembler.submit(mapped).result(PATIENCE_SECONDS)
         spans = list(store.iterate(Span))
         report = import_file(store, tmp_path / "a.pb", agent_id="agent")
         assert list(store.iterate(Span)) == spans

@@ -25,6 +25,7 @@ from learnloop.traces.recording.clients.calls import ModelCall
 from learnloop.traces.recording.clients.streams import watched
 from tests.loopback import Answer, LoopbackServer, ToolCall
 from tests.traces.sink import Sink
+from tests.waiting import PATIENCE_SECONDS
 
 HI = [{"role": "user", "content": "hi there"}]
 
@@ -178,6 +179,6 @@ def test_a_forgotten_stream_may_end_in_the_middle_of_another_call() -> None:
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
-    thread.join(5)
+    thread.join(PATIENCE_SECONDS)
     assert not thread.is_alive()
     assert conversations.begin(["x", "y"]) == 2
