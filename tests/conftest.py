@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import psycopg
 import pytest
 from threadpoolctl import threadpool_limits
@@ -24,12 +25,22 @@ from learnloop.store.migrate import upgrade
 from tests.local_model import embedder_folder as embedder_folder  # fixtures, for all tests
 from tests.local_model import local_embedder as local_embedder
 from tests.model_server.server import model_server as model_server  # the fixture, for all tests
+from tests.waiting import PATIENCE_SECONDS
 
 # The tests run side by side, one process a core. Threads of BLAS would wait for each other in loops: of the same small
 # products, learning from logs takes five times the CPU time with two threads a process.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of the processes that tests start
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 threadpool_limits(limits=1, user_api="blas")  # of this one, which has loaded it
+
+# How long an example takes says nothing of what is tested, and on a busy machine the default would fail any of them.
+hypothesis.settings.register_profile(
+    "any machine",
+    hypothesis.settings(),
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("any machine")
 
 _NOBODY = 65534
 _PR_SET_PDEATHSIG = 1
@@ -72,7 +83,7 @@ class PostgresServer:
             self._process = subprocess.Popen(
                 arguments, stdout=log, stderr=log, cwd=self.folder, preexec_fn=_die_with_parent, **self._as_user
             )
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"PostgreSQL did not start:\n{(self.folder / 'log').read_text()}")
@@ -82,7 +93,7 @@ class PostgresServer:
         """Ends the server: SIGINT politely, SIGQUIT as a crash."""
         if self._process is not None:
             self._process.send_signal(how)
-            self._process.wait(30)
+            self._process.wait(PATIENCE_SECONDS)
             self._process = None
 
     def remove(self) -> None:

@@ -30,7 +30,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LEARNLOOP_HOME", raising=False)
     monkeypatch.delenv("LEARNLOOP_DATABASE", raising=False)
     for point in POINTS.values():
-        monkeypatch.setattr(point, "_registered", {})  # what a page registers is gone after it
+        monkeypatch.setattr(point, "registered", {})  # what a page registers is gone after it
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)

@@ -23,8 +23,8 @@ class Prompts(gymnasium.Env[F32, int]):
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (SIZE,), np.float32)
         self.action_space = gymnasium.spaces.Discrete(NUM_ACTIONS)  # type: ignore[assignment]  # of numpy integers
         self._prompts = rng.standard_normal((NUM_PROMPTS, SIZE), dtype=np.float32)
-        self._best = (self._prompts @ rng.standard_normal((SIZE, NUM_ACTIONS))).argmax(axis=1).tolist()
-        self._current = 0
+        self.best = (self._prompts @ rng.standard_normal((SIZE, NUM_ACTIONS))).argmax(axis=1).tolist()
+        self.current = 0
         self._step = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[F32, dict[str, Any]]:
@@ -35,11 +35,11 @@ class Prompts(gymnasium.Env[F32, int]):
 
     def step(self, action: int) -> tuple[F32, SupportsFloat, bool, bool, dict[str, Any]]:
         """Rewards the mutation and goes on with another prompt."""
-        reward = float(action == self._best[self._current])
+        reward = float(action == self.best[self.current])
         self._step += 1
         return self._draw(), reward, self._step == NUM_STEPS, False, {}
 
     def _draw(self) -> F32:
-        self._current = int(self.np_random.integers(NUM_PROMPTS))
-        prompt: F32 = self._prompts[self._current]
+        self.current = int(self.np_random.integers(NUM_PROMPTS))
+        prompt: F32 = self._prompts[self.current]
         return prompt

@@ -106,7 +106,7 @@ def test_a_mutation_moves_a_prompt_the_same_way_and_keeps_its_subject() -> None:
 def test_seeds() -> None:
     def episode(env: PromptMutationSimulator, seed: int) -> list[Any]:
         steps: list[Any] = [env.reset(seed=seed)[0].tolist()]
-        while env._is_running:
+        while env.is_running:
             steps.append(env.step(len(steps) % 5)[:2])
         return [str(each) for each in steps]
 

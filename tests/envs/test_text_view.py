@@ -59,7 +59,7 @@ class Signs(gymnasium.Env[Any, Any]):
 @pytest.fixture
 def lengths(monkeypatch: pytest.MonkeyPatch) -> Lengths:
     encoder = Lengths()
-    monkeypatch.setattr(POINTS["encoder"], "_registered", {"lengths": encoder, "theirs": Lengths()})
+    monkeypatch.setattr(POINTS["encoder"], "registered", {"lengths": encoder, "theirs": Lengths()})
     return encoder
 
 
@@ -136,7 +136,7 @@ def test_an_encoder_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
             return np.zeros((len(texts), 1))
 
     registered = {"theirs": Lengths(), "no-model": NoModel, "breaks": Breaks, "short": Short, "none": len}
-    monkeypatch.setattr(POINTS["encoder"], "_registered", registered)
+    monkeypatch.setattr(POINTS["encoder"], "registered", registered)
     for name, message in [
         ("no-model", "raised OSError: no such model"),
         ("breaks", "'breaks' raised KeyError"),
@@ -155,7 +155,7 @@ def test_a_class_is_called_once(monkeypatch: pytest.MonkeyPatch) -> None:
             super().__init__()
             made.append(self)
 
-    monkeypatch.setattr(POINTS["encoder"], "_registered", {"theirs": Model})
+    monkeypatch.setattr(POINTS["encoder"], "registered", {"theirs": Model})
     make_stream(Signs, 2).close()
     make_stream(Signs, 2).close()
     assert len(made) == 1

@@ -284,7 +284,7 @@ def test_a_cell_that_runs_again(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="another environment is registered as 'side-again'"):
             ll.register("environment", "side-again", "CartPole-v1")
     finally:
-        POINTS["environment"]._registered.clear()
+        POINTS["environment"].registered.clear()
 
 
 def test_text_encoders_need_texts(package: Path, tmp_path: Path) -> None:

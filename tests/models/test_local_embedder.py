@@ -116,7 +116,9 @@ def test_long_texts_are_cut(local_embedder: LocalEmbedder) -> None:
     np.testing.assert_array_equal(local_embedder.embed([long]), local_embedder.embed(["word " * 254 + "other"]))
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(text=st.text(st.characters(exclude_categories=()), max_size=40))
 def test_any_text_has_a_vector(local_embedder: LocalEmbedder, text: str) -> None:
     """Halves of surrogate pairs included."""

@@ -75,7 +75,7 @@ def test_writing_again_changes_nothing_and_repairs_damage(folders: VersionFolder
     assert hidden(folders.folder) == []
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=150)
 @given(st.sampled_from([POLICY_FILE, WEIGHTS_FILE]), st.floats(0, 1, exclude_max=True), st.integers(1, 255))
 def test_any_flipped_byte_is_found(
     folders: VersionFolders, files: ArtifactFiles, name: str, place: float, flip: int

@@ -114,7 +114,6 @@ def test_a_kill_at_any_line_leaves_whole_versions(tmp_path: Path, action: str, s
         [sys.executable, "-c", DRIVER, str(tmp_path), action, "1", str(stride)],
         capture_output=True,
         text=True,
-        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

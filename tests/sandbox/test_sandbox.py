@@ -109,10 +109,10 @@ def test_a_fork_can_run_too(sandbox: Sandbox) -> None:
 
 def test_an_interpreter_in_a_home_folder_is_no_breach(sandbox: Sandbox) -> None:
     """A folder that holds nothing but the way to the interpreter shows nothing of this machine."""
-    start, end = probing._ASK.index("ways ="), probing._ASK.index("places =")
+    start, end = probing.TRIAL.index("ways ="), probing.TRIAL.index("places =")
     code = (
         "import os, sys\nos.makedirs('home/me/bin')\nsys.executable = os.path.abspath('home/me/bin/python')\n"
-        + probing._ASK[start:end]
+        + probing.TRIAL[start:end]
         + "print(is_way(os.path.abspath('home')), is_way('/usr'), end=' ')\n"
         + "os.mkdir('home/you')\nprint(is_way(os.path.abspath('home')))"
     )
@@ -212,7 +212,7 @@ def test_without_bubblewrap_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> Non
     """F3.7: nothing runs unsandboxed; the error says what to install."""
     which = shutil.which
     monkeypatch.setattr(running.shutil, "which", lambda name: None if name == "bwrap" else which(name))
-    probing._probed.cache_clear()
+    probing.probe_once.cache_clear()
     try:
         report = Sandbox().report()
         assert [each.name for each in report.missing] == list(probing.MANDATORY)
@@ -220,7 +220,7 @@ def test_without_bubblewrap_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> Non
             Sandbox().run(Command(argv=["true"]))
         assert str(raised.value).count("apt install") == 1
     finally:
-        probing._probed.cache_clear()
+        probing.probe_once.cache_clear()
 
 
 def test_a_sandbox_that_cannot_be_made_says_why(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,8 +235,8 @@ def test_a_sandbox_that_cannot_be_made_says_why(sandbox: Sandbox, monkeypatch: p
 
 def test_each_protection_that_fails_is_found() -> None:
     """A trial in which code got through makes its protection inactive, and no other."""
-    told = dict(probing._ask()[0])
-    assert all(probing._judge(told).values()) or os.geteuid() != 0
+    told = dict(probing.try_out()[0])
+    assert all(probing.judge_trial(told).values()) or os.geteuid() != 0
     status = told["status"]
     failures = {
         "network": {"sockets": False},
@@ -252,14 +252,14 @@ def test_each_protection_that_fails_is_found() -> None:
         "disk": {"filled": 2**23},
     }
     for name, change in failures.items():
-        held, after = probing._judge(told), probing._judge({**told, **change})
+        held, after = probing.judge_trial(told), probing.judge_trial({**told, **change})
         assert {each for each in held if held[each] and not after[each]} == {name}
 
 
 def test_threads_probe_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr(probing, "_ask", lambda: asked.append(1) or (_ for _ in ()).throw(SandboxError("no")))
-    probing._probed.cache_clear()
+    monkeypatch.setattr(probing, "try_out", lambda: asked.append(1) or (_ for _ in ()).throw(SandboxError("no")))
+    probing.probe_once.cache_clear()
     try:
         threads = [threading.Thread(target=Sandbox().report) for _ in range(8)]
         for each in threads:
@@ -268,4 +268,4 @@ def test_threads_probe_once(monkeypatch: pytest.MonkeyPatch) -> None:
             each.join()
         assert asked == [1]
     finally:
-        probing._probed.cache_clear()
+        probing.probe_once.cache_clear()

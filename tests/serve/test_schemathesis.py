@@ -25,12 +25,12 @@ CHECKS = (
     "unsupported_method",
     "allow_header_conformance",
 )
-SECONDS = 40
+SECONDS = (40, 160, 640)
+"""How long it tries; a machine that is so busy that it came to no end with all of them has more time."""
 OPTIONS = [
     *("--checks", ",".join(CHECKS)),
     *("--phases", "examples,coverage,fuzzing"),
     *("--max-examples", "3"),
-    *("--max-time", str(SECONDS)),
     *("--warnings", "off"),
     "--generation-deterministic",
     "--continue-on-failure",
@@ -58,22 +58,28 @@ def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerPro
 
 @pytest.mark.slow
 def test_the_description_holds(served: ServerProcess, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "schemathesis.cli", "--config-file", str(HERE / "schemathesis.toml"), "run"),
-            *(f"{served.url}/openapi.json", *OPTIONS),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        env={**os.environ, "SCHEMATHESIS_HOOKS": "tests.serve.schemathesis_hooks", "PYTHONPATH": str(HERE.parents[1])},
-        timeout=SECONDS + 60,
-    )
-    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2000:]
-    found = re.search(r"Selected: (\d+)/(\d+)\s+Tested: (\d+)", done.stdout)
-    assert found is not None, done.stdout
-    assert len(set(found.groups())) == 1, found.group()  # all that there are were tested
+    for seconds in SECONDS:
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "schemathesis.cli", "--config-file", str(HERE / "schemathesis.toml"), "run"),
+                *(f"{served.url}/openapi.json", "--max-time", str(seconds), *OPTIONS),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "SCHEMATHESIS_HOOKS": "tests.serve.schemathesis_hooks",
+                "PYTHONPATH": str(HERE.parents[1]),
+            },
+        )
+        assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2000:]
+        found = re.search(r"Selected: (\d+)/(\d+)\s+Tested: (\d+)", done.stdout)
+        assert found is not None, done.stdout
+        if len(set(found.groups())) == 1:  # all that there are were tested
+            break
+    assert len(set(found.groups())) == 1, found.group()
     assert int(found.group(1)) >= len(served.document()["paths"])
     assert " ERROR learnloop.serve" not in served.errors.read_text()
 

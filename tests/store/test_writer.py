@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import Connection, event
 
 from learnloop.core.errors import ConflictError, StoreLockedError, UnreachableError
 from learnloop.core.records import Agent, Span, SpanStatus
@@ -61,14 +61,14 @@ def test_postgresql_commits_synchronously_even_where_it_is_told_not_to(postgres_
 
 def test_a_write_is_acknowledged_after_its_commit(sqlite_url: str) -> None:
     seen: list[str] = []
+
+    def slow_commit(connection: object) -> None:
+        time.sleep(0.1)
+        seen.append("commit")
+
     with Store.open(sqlite_url) as store:
-        engine = store._connections.writer
-
-        @event.listens_for(engine, "commit")
-        def slow_commit(connection: object) -> None:
-            time.sleep(0.1)
-            seen.append("commit")
-
+        store.run(lambda connection: event.listen(connection.engine, "commit", slow_commit))
+        seen.clear()
         future = store.submit([Agent(agent_id="a", created_at=T0)])
         future.add_done_callback(lambda _: seen.append("acknowledged"))
         future.result(PATIENCE_SECONDS)
@@ -190,11 +190,15 @@ def test_a_lock_that_stays_is_reported_and_what_was_captured_is_kept(sqlite_url:
 
 def test_a_write_that_takes_too_long_says_so(sqlite_url: str) -> None:
     with Store.open(sqlite_url) as store:
-        release = threading.Event()
-        blocked = threading.Thread(target=store.run, args=(lambda connection: release.wait(PATIENCE_SECONDS),))
+        release, is_held = threading.Event(), threading.Event()
+
+        def hold(connection: Connection) -> None:
+            is_held.set()
+            release.wait(PATIENCE_SECONDS)
+
+        blocked = threading.Thread(target=store.run, args=(hold,))
         blocked.start()
-        while store._writer._num_waiting or store._writer._queue:
-            time.sleep(0.01)
+        assert is_held.wait(PATIENCE_SECONDS)
         with pytest.raises(UnreachableError, match=r"did not confirm within 0\.1 s"):
             store.write([span(1)], timeout_seconds=0.1)
         with pytest.raises(UnreachableError):

@@ -81,7 +81,7 @@ def test_numbers_that_are_not_finite_stay_what_they_are(tmp_path: Path) -> None:
     assert read_state(tmp_path / "x", "test/v1").values == {"best": -math.inf}
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=200)
 @given(place=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
 def test_any_flipped_byte_is_found(path: Path, place: float, flip: int) -> None:
     """But for the blanks after the header, which say nothing."""

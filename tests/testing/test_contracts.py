@@ -228,12 +228,12 @@ class TestNamedNetwork(NetworkContract):
         def build(*sizes: int) -> torch.nn.Module:
             return torch.nn.Sequential(torch.nn.Linear(sizes[0], 6), torch.nn.Tanh(), torch.nn.Linear(6, sizes[1]))
 
-        POINTS["network"]._registered["small"] = build  # a new function each time, which register would refuse
+        POINTS["network"].registered["small"] = build  # a new function each time, which register would refuse
         heads = (POLICY, Head(name="log_std", size=3, constant=True, initial=0.5), VALUE)
         return build_network("small", MLPConfig(input_size=4, heads=heads, shared=False), seed=seed)
 
     def teardown_method(self) -> None:
-        POINTS["network"]._registered.clear()
+        POINTS["network"].registered.clear()
 
 
 class TestDeviceMLP(OurMLP):

@@ -44,12 +44,13 @@ class ExtensionPoint:
     Attributes:
         kind: which one.
         group: of the entry points of packages.
+        registered: by this process, by name.
     """
 
     def __init__(self, kind: Kind) -> None:
         self.kind: Kind = kind
         self.group = f"learnloop.{kind}s"
-        self._registered: dict[str, Any] = {}
+        self.registered: dict[str, Any] = {}
         self._loaded: dict[str, Any] = {}
         self._declared: dict[str, list[EntryPoint]] | None = None
 
@@ -72,11 +73,11 @@ class ExtensionPoint:
             )
         if name in built_in:
             raise UsageError(f"the {self.kind} {name!r} is learnloop's own; choose another name")
-        if name in self._registered and not _is_same(self._registered[name], value):
+        if name in self.registered and not _is_same(self.registered[name], value):
             raise UsageError(f"another {self.kind} is registered as {name!r} already; choose another name")
         if name in self._entries():
             raise UsageError(f"the {self.kind} {name!r} is that of {self._source(name)}; choose another name")
-        self._registered[name] = value
+        self.registered[name] = value
 
     def find(self, name: str) -> Any | None:
         """Returns what was added as ``name``; None: nothing was.
@@ -84,8 +85,8 @@ class ExtensionPoint:
         Raises:
             ExtensionError: it is a package's and cannot be imported, or two packages have one of this name.
         """
-        if name in self._registered:
-            return self._registered[name]
+        if name in self.registered:
+            return self.registered[name]
         if name in self._loaded:
             return self._loaded[name]
         declared = self._entries().get(name)
@@ -121,15 +122,15 @@ class ExtensionPoint:
 
     def is_local(self, name: str) -> bool:
         """Returns whether ``name`` was registered in this process alone: another process does not know it."""
-        return name in self._registered
+        return name in self.registered
 
     def has_local(self) -> bool:
         """Returns whether anything was registered in this process alone."""
-        return bool(self._registered)
+        return bool(self.registered)
 
     def names(self) -> list[str]:
         """Returns all names that were added, sorted."""
-        return sorted({*self._registered, *self._entries()})
+        return sorted({*self.registered, *self._entries()})
 
     def listing(
         self, built_in: Mapping[str, Any], check: Callable[[str, Any], object] | None = None

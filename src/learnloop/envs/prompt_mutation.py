@@ -74,7 +74,7 @@ class PromptMutationSimulator(gymnasium.Env[F32, int]):
         self._subject: F32 = np.zeros(size, dtype=np.float32)
         self._deficits = [0] * len(MUTATIONS)
         self._num_steps = 0
-        self._is_running = False
+        self.is_running = False
         self._said = "nothing yet"
 
     @property
@@ -101,13 +101,13 @@ class PromptMutationSimulator(gymnasium.Env[F32, int]):
         subject = self.np_random.standard_normal(len(self._subject), dtype=np.float32)
         self._subject = subject * np.float32(self._subject_weight / np.sqrt(subject @ subject))
         self._num_steps = 0
-        self._is_running = True
+        self.is_running = True
         self._said = "nothing yet"
         return self._observe(), self._info()
 
     def step(self, action: int) -> tuple[F32, float, bool, bool, dict[str, Any]]:
         """Mutates the prompt."""
-        if not self._is_running:
+        if not self.is_running:
             raise refuse_step(_LABEL)
         before = self.quality
         self._mutate(int(action))
@@ -116,7 +116,7 @@ class PromptMutationSimulator(gymnasium.Env[F32, int]):
         self._said = f"{MUTATIONS[action]} changed the quality by {reward:+.1f}"
         terminated = not any(self._deficits)
         truncated = not terminated and self._num_steps >= self.max_steps
-        self._is_running = not (terminated or truncated)
+        self.is_running = not (terminated or truncated)
         return self._observe(), reward, terminated, truncated, self._info()
 
     def render(self) -> Any:

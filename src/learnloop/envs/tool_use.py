@@ -180,6 +180,7 @@ class ToolUse(gymnasium.Env[F32, int]):
 
     Attributes:
         world: the world; it says what can be earned.
+        is_running: whether an episode has begun and not ended.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 - gymnasium's own form
@@ -216,7 +217,7 @@ class ToolUse(gymnasium.Env[F32, int]):
         self._intent = 0
         self._num_results = 0
         self._num_steps = 0
-        self._is_running = False
+        self.is_running = False
         self._said = "nothing yet"
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[F32, dict[str, Any]]:
@@ -224,13 +225,13 @@ class ToolUse(gymnasium.Env[F32, int]):
         super().reset(seed=seed)
         self._intent = int(self.np_random.integers(self.world.num_intents))
         self._num_results = self._num_steps = 0
-        self._is_running = True
+        self.is_running = True
         self._said = "nothing yet"
         return self._observe(False), self._info()
 
     def step(self, action: int) -> tuple[F32, float, bool, bool, dict[str, Any]]:
         """Calls a tool, or answers, which ends the episode."""
-        if not self._is_running:
+        if not self.is_running:
             raise refuse_step(_LABEL)
         self._num_steps += 1
         chain, num_results = self._chains[self._intent], self._num_results
@@ -246,7 +247,7 @@ class ToolUse(gymnasium.Env[F32, int]):
             reward = -IDLE_COST * self._costs[action]
             self._said = f"tool {action} was of no use"
         truncated = not is_answer and self._num_steps >= self.world.max_steps
-        self._is_running = not (is_answer or truncated)
+        self.is_running = not (is_answer or truncated)
         is_idle = not is_answer and self._num_results == num_results
         return self._observe(is_idle), reward, is_answer, truncated, self._info()
 

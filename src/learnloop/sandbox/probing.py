@@ -31,7 +31,7 @@ OPTIONAL = ("number of processes", "disk", "memory of the group", "cpu time of t
 _LIMITS = Limits(wall_seconds=30.0, cpu_seconds=7.0, memory_bytes=256 * MIB, num_processes=12, output_bytes=65536)
 _lock = threading.Lock()
 
-_ASK = r"""
+TRIAL = r"""
 import errno, json, os, resource, socket, sys, time
 told, secret, theirs = {}, sys.argv[1], sys.argv[2]
 def refused(*kinds):
@@ -99,26 +99,27 @@ os._exit(0)
 def probe() -> SandboxReport:
     """Returns what was found out by the first call in this process."""
     with _lock:
-        return _probed(os.getpid())
+        return probe_once(os.getpid())
 
 
 @functools.lru_cache(maxsize=1)
-def _probed(process: int) -> SandboxReport:
-    del process  # a fork finds out for itself
+def probe_once(process: int) -> SandboxReport:
+    """Returns what was found out for a process, whose forks find out for themselves."""
+    del process
     try:
-        told, reason = _ask()
+        told, reason = try_out()
     except SandboxError as error:
         return _report({}, dict.fromkeys(MANDATORY + OPTIONAL, str(error)))
-    return _report(_judge(told), reason)
+    return _report(judge_trial(told), reason)
 
 
-def _ask() -> tuple[Mapping[str, Any], dict[str, str]]:
-    """Runs code that tries, and returns what it says."""
+def try_out() -> tuple[Mapping[str, Any], dict[str, str]]:
+    """Returns what code says that tries to break out, and for each protection why it may not hold."""
     limits = Limits(**{name: getattr(_LIMITS, name) for name in _LIMITS.__struct_fields__} | {"disk_bytes": 4 * MIB})
     theirs = os.readlink("/proc/self/ns/net")
     with tempfile.NamedTemporaryFile(prefix="learnloop-probe-") as secret:
         os.chmod(secret.name, 0o644)
-        outcome = launch(Command(argv=["python", "-I", "-S", "-c", _ASK, secret.name, theirs]), limits)
+        outcome = launch(Command(argv=["python", "-I", "-S", "-c", TRIAL, secret.name, theirs]), limits)
     if not outcome.is_success:
         said = (outcome.stderr or outcome.stdout)[-500:].decode(errors="replace")
         raise SandboxError(f"a trial in the sandbox ended by {outcome.ended_by} with {outcome.exit_code}: {said}")
@@ -133,8 +134,8 @@ def _ask() -> tuple[Mapping[str, Any], dict[str, str]]:
     }
 
 
-def _judge(told: Mapping[str, Any]) -> dict[str, bool]:
-    """Returns which protections held."""
+def judge_trial(told: Mapping[str, Any]) -> dict[str, bool]:
+    """Returns which protections held in a trial, by its outcome."""
     status = told["status"]
     known = {**ENVIRONMENT, "PWD": ENVIRONMENT["HOME"]}
     checks: dict[str, Callable[[], bool]] = {

@@ -58,17 +58,17 @@ class World:
     def play(self, num_episodes: int, policy: Any = None, *, shuffled: bool = False) -> None:
         records: list[Any] = []
         for _ in range(num_episodes):
-            records += self._episode(policy or UniformPolicy(), shuffled=shuffled)
+            records += self.make_episode(policy or UniformPolicy(), shuffled=shuffled)
         self._store.write(records)
 
-    def _episode(self, policy: Any, *, shuffled: bool) -> list[Any]:
+    def make_episode(self, policy: Any, *, shuffled: bool) -> list[Any]:
         name = new_id()
         sign = float(self._rng.choice([-1, 1]))
-        first = self._decision(name, vector_of(1, sign, self._rng.normal()), policy, {"left", "right"})
+        first = self.make_decision(name, vector_of(1, sign, self._rng.normal()), policy, {"left", "right"})
         is_good = first.action == ("left" if sign < 0 else "right")
         if shuffled:
             is_good = bool(self._rng.random() < 0.4)
-        second = self._decision(name, vector_of(-1, 1 if is_good else -1, self._rng.normal()), policy, {"stay"})
+        second = self.make_decision(name, vector_of(-1, 1 if is_good else -1, self._rng.normal()), policy, {"stay"})
         ends = {"status": EpisodeStatus.COMPLETED, "terminated": True, "ended_at": first.created_at}
         return [
             Episode(
@@ -80,7 +80,7 @@ class World:
             reward_of(second, float(is_good)),
         ]
 
-    def _decision(
+    def make_decision(
         self, episode: str | None, vector: np.ndarray, policy: Any, allowed: Collection[str] = frozenset(ACTIONS)
     ) -> Decision:
         self._count += 1
@@ -188,7 +188,7 @@ def test_a_training_goes_on_from_weights_and_optimiser(store: Store) -> None:
 
 def test_rewards_of_a_whole_episode_count_once_at_its_end(store: Store) -> None:
     world = World(store)
-    records = world._episode(UniformPolicy(), shuffled=False)[:3]
+    records = world.make_episode(UniformPolicy(), shuffled=False)[:3]
     whole = reward_of(records[1], 5.0, decision_id=None)
     store.write([*records, whole])
     log = read_episodes(store, "bot", "move", 10, store.last_sequence(Reward))
@@ -198,7 +198,7 @@ def test_rewards_of_a_whole_episode_count_once_at_its_end(store: Store) -> None:
 
 def test_an_episode_that_has_not_ended_is_truncated_at_its_last_decision(store: Store) -> None:
     world = World(store)
-    decisions = [world._decision("open", vector_of(step, 0, 0), UniformPolicy()) for step in range(3)]
+    decisions = [world.make_decision("open", vector_of(step, 0, 0), UniformPolicy()) for step in range(3)]
     status = EpisodeStatus.RUNNING
     running = Episode(
         episode_id="open", trace_id=new_id(), agent_id="bot", task_id=None, started_at=START, status=status
@@ -217,7 +217,8 @@ def test_an_episode_that_has_not_ended_is_truncated_at_its_last_decision(store: 
 def test_an_episode_that_only_decisions_name_ends_with_a_reward_for_its_last_one(store: Store) -> None:
     """A fault of ours: clients of /v1/decisions cannot end an episode, and the last reward of each was not learned."""
     world = World(store)
-    steps = [world._decision(name, vector_of(step, 0, 0), UniformPolicy()) for name in ("a", "b") for step in range(2)]
+    made = ((name, vector_of(step, 0, 0)) for name in ("a", "b") for step in range(2))
+    steps = [world.make_decision(*each, UniformPolicy()) for each in made]
     store.write([*steps, *(reward_of(each, float(number)) for number, each in enumerate(steps[:3]))])
     log = read_episodes(store, "bot", "move", 10, store.last_sequence(Reward))
     contexts = [sample.context for sample in log.samples]
@@ -231,7 +232,7 @@ def test_an_episode_that_only_decisions_name_ends_with_a_reward_for_its_last_one
 def test_a_reward_that_is_missing_is_not_0(store: Store) -> None:
     """The steps before it are bootstrapped, it is left out, and the episode judges nobody."""
     world = World(store)
-    decisions = [world._decision("e", vector_of(step, 0, 0), UniformPolicy()) for step in range(4)]
+    decisions = [world.make_decision("e", vector_of(step, 0, 0), UniformPolicy()) for step in range(4)]
     ends = {"status": EpisodeStatus.COMPLETED, "terminated": True, "ended_at": START}
     episode = Episode(episode_id="e", trace_id=new_id(), agent_id="bot", task_id=None, started_at=START, **ends)
     known = [reward_of(each, 1.0) for number, each in enumerate(decisions) if number != 1]
@@ -319,7 +320,7 @@ def test_a_decision_of_another_form_does_not_stop_the_learning(store: Store, tmp
     world = World(store)
     world.play(20)
     vectors = {"size": vector_of(1, 2, 3, 4), "numbers": vector_of(3e38, 3e38, 3e38)}
-    steps = [world._decision("e", vector_of(0, 0, 0), UniformPolicy()) for _ in range(3)]
+    steps = [world.make_decision("e", vector_of(0, 0, 0), UniformPolicy()) for _ in range(3)]
     fields: dict[str, Any] = {"vector": vectors[wrong].tobytes()} if wrong in vectors else {"vector": None}
     if wrong == "actions":
         fields = {"actions": ["x", "left", "right"]}

@@ -27,7 +27,6 @@ from tests.decisions.population import NAME, Population
 from tests.repeats import repeats
 from tests.waiting import eventually, is_running
 
-pytestmark = pytest.mark.timeout(900)
 WAIT = 400.0
 """Seconds: the learner gives way to all else that runs, and a busy machine leaves it little."""
 

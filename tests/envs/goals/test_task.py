@@ -339,7 +339,7 @@ def test_every_goal_is_reached_by_a_plan_and_not_without_its_order(goal: Goal) -
         assert ends[-1][2]["is_success"]
         if len(steps) > 1:
             env.reset(seed=seed, options={"goal": goal.name})
-            assert not any(env.step(action)[4]["is_success"] for action in steps[1:] if env._is_running)
+            assert not any(env.step(action)[4]["is_success"] for action in steps[1:] if env.is_running)
     assert (
         lengths
         == {
@@ -405,7 +405,7 @@ def test_the_same_seed_gives_the_same_episode() -> None:
     def episode(env: GoalTask, seed: int) -> str:
         rng = np.random.default_rng(seed)
         steps = [env.reset(seed=seed)]
-        while env._is_running:
+        while env.is_running:
             steps.append(env.step(int(rng.integers(10))))  # type: ignore[arg-type]
         return str(steps)
 
@@ -422,7 +422,7 @@ def test_masks_are_what_actions_need() -> None:
     rng = np.random.default_rng(0)
     for seed in range(50):
         observation, info = env.reset(seed=seed)
-        while env._is_running:
+        while env.is_running:
             held = facts_of(observation["state"])
             assert info["action_mask"].tolist() == [action.needs <= held for action in ACTIONS]
             observation, _, _, _, info = env.step(int(rng.choice(np.flatnonzero(info["action_mask"]))))

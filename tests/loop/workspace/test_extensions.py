@@ -26,7 +26,7 @@ from learnloop.training.options import make_options
 def _clean() -> Iterator[None]:
     yield
     for point in POINTS.values():
-        point._registered.clear()
+        point.registered.clear()
 
 
 class CopyConfig(A2CConfig, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="copy"):

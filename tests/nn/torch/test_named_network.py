@@ -28,7 +28,7 @@ INPUTS = np.random.default_rng(0).standard_normal((7, 4)).astype(np.float32)
 @pytest.fixture(autouse=True)
 def _clean() -> Iterator[None]:
     yield
-    POINTS["network"]._registered.clear()
+    POINTS["network"].registered.clear()
 
 
 class Residual(torch.nn.Module):
@@ -46,7 +46,7 @@ class Residual(torch.nn.Module):
 
 
 def make(seed: int = 0, builder: Any = Residual, **options: Any) -> NamedNetwork:
-    POINTS["network"]._registered["residual"] = builder
+    POINTS["network"].registered["residual"] = builder
     config = MLPConfig(**{"input_size": 4, "heads": HEADS, "shared": False, **options})
     network = build_network("residual", config, seed=seed)
     assert isinstance(network, NamedNetwork)
@@ -124,10 +124,10 @@ def test_what_is_stored_is_what_comes_back(shared: bool) -> None:
 def test_a_builder_that_changed() -> None:
     network = make()
     stored = network.to_config(), {name: value.copy() for name, value in network.state().items()}
-    POINTS["network"]._registered["residual"] = torch.nn.Linear
+    POINTS["network"].registered["residual"] = torch.nn.Linear
     with pytest.raises(ExtensionError, match="'residual' is not what it was when this was stored"):
         restore_network(*stored)
-    POINTS["network"]._registered.clear()
+    POINTS["network"].registered.clear()
     with pytest.raises(NotFoundError, match="no network is called 'residual'"):
         restore_network(*stored)
 
@@ -143,7 +143,7 @@ def test_a_builder_that_computes_something_else() -> None:
     """The same tensors, another activation."""
     network = make(builder=lambda i, o: torch.nn.Sequential(torch.nn.Linear(i, o), torch.nn.Tanh()))
     stored = network.to_config(), {name: value.copy() for name, value in network.state().items()}
-    POINTS["network"]._registered["residual"] = lambda i, o: torch.nn.Sequential(torch.nn.Linear(i, o), torch.nn.ReLU())
+    POINTS["network"].registered["residual"] = lambda i, o: torch.nn.Sequential(torch.nn.Linear(i, o), torch.nn.ReLU())
     with pytest.raises(ExtensionError, match="when this was stored: it computes something else"):
         restore_network(*stored)
 
@@ -276,7 +276,7 @@ def test_builders_that_cannot_be_used(builder: Any, kind: type[Exception], messa
 
 def test_names() -> None:
     check_network("mlp")
-    POINTS["network"]._registered["residual"] = Residual
+    POINTS["network"].registered["residual"] = Residual
     check_network("residual")
     with pytest.raises(NotFoundError, match="did you mean 'residual'"):
         check_network("residuals")

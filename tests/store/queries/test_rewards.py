@@ -45,7 +45,9 @@ def episode(episode_id: str) -> Episode:
 
 
 @pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
+)
 @given(st.lists(parts, max_size=12))
 def test_sql_and_python_say_the_same(store: Store, rewards: list[Reward]) -> None:
     known = new_id()

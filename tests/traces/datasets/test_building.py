@@ -239,7 +239,9 @@ def goal_log(episodes: list[list[tuple[str, dict[str, Any]]]], period: float) ->
     return lines
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(episodes=EPISODES, changed=RESULTS, at_step=st.integers(0, 15), period=st.sampled_from([1.0, 0.0]))
 def test_an_outcome_reaches_no_observation_before_it(
     tmp_path: Path,
@@ -264,7 +266,9 @@ def test_an_outcome_reaches_no_observation_before_it(
     assert before.next_observations[others].tobytes() == after.next_observations[others].tobytes()
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(
     oks=st.lists(st.booleans(), min_size=1, max_size=5),
     lengths=st.lists(st.floats(0, 3), min_size=5, max_size=5),
@@ -317,7 +321,9 @@ def test_a_result_counts_once_it_is_there(tmp_path: Path) -> None:
 # Goals and order -----------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(data=st.data(), goal=st.text("abcd e", min_size=2, max_size=12))
 def test_anagrams_look_different(tmp_path: Path, data: st.DataObject, goal: str) -> None:
     """F0.4: the seed's goal hash was the sum of the characters."""
@@ -330,7 +336,9 @@ def test_anagrams_look_different(tmp_path: Path, data: st.DataObject, goal: str)
     assert dataset.observations[0].tobytes() != dataset.observations[1].tobytes()
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(episodes=EPISODES, rng=st.randoms(use_true_random=False))
 def test_shuffled_lines_make_the_same_data_set(
     tmp_path: Path, episodes: list[list[tuple[str, dict[str, Any]]]], rng: random.Random

@@ -470,7 +470,9 @@ def test_content_that_comes_with_a_span_sent_again_is_kept(reference: dict[str, 
         assert _settled(store) == reference
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(data=st.data())
 def test_any_order_and_split_gives_the_same_records(data: st.DataObject, reference: dict[str, Any]) -> None:
     items = [*(spans_of(raw) for raw in POOL), *(logs_of(raw) for raw in LOGS)]

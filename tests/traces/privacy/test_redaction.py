@@ -240,7 +240,9 @@ def test_planted_secrets_never_reach_a_file(tmp_path: Path) -> None:
         assert not any(mark.encode() in content for content in files), mark
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(VALUE, st.sampled_from(TOKENS), st.sampled_from(["", " ", '"', "\n", "=", "(", "é"]))
 def test_a_secret_anywhere_in_a_value_never_reaches_the_store(
     kept: Workspace, value: Any, secret: str, edge: str

@@ -40,7 +40,7 @@ class Features(torch.nn.Module):
 def _features() -> Iterator[None]:
     POINTS["network"].register("features", Features, ())
     yield
-    POINTS["network"]._registered.clear()
+    POINTS["network"].registered.clear()
 
 
 def frozen(seed: int, network_seed: int | None = None) -> np.ndarray:

@@ -75,6 +75,7 @@ class GoalTask(gymnasium.Env[Shown, int]):
         executor: performs the actions.
         goals: that are asked for.
         rewards: what steps earn.
+        is_running: whether an episode has begun and not ended.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 - gymnasium's own form
@@ -127,7 +128,7 @@ class GoalTask(gymnasium.Env[Shown, int]):
         self.observation_space: Any = self._observation_space()
         self._goal = self.goals[0]
         self._num_steps = 0
-        self._is_running = False
+        self.is_running = False
         self._said = "nothing yet"
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Shown, dict[str, Any]]:
@@ -140,7 +141,7 @@ class GoalTask(gymnasium.Env[Shown, int]):
         self._goal = self.goals[self._draw_goal(options or {})]
         state = self.executor.start(self._goal, int(self.np_random.integers(2**31)))
         self._num_steps = 0
-        self._is_running = True
+        self.is_running = True
         self._said = "nothing yet"
         return self._observe(state, NOTHING), self._info({"is_success": False})
 
@@ -150,7 +151,7 @@ class GoalTask(gymnasium.Env[Shown, int]):
         Raises:
             UsageError: no episode runs, or what the executor says contradicts itself.
         """
-        if not self._is_running:
+        if not self.is_running:
             raise refuse_step(_LABEL)
         name = self.executor.actions[action]
         outcome = self.executor.perform(int(action))
@@ -158,7 +159,7 @@ class GoalTask(gymnasium.Env[Shown, int]):
         self._num_steps += 1
         terminated = outcome.succeeded or (outcome.crashed and self._crash_terminates)
         truncated = not terminated and self._num_steps >= self.max_steps
-        self._is_running = not (terminated or truncated)
+        self.is_running = not (terminated or truncated)
         last = CRASHED if outcome.crashed else FAILED if outcome.failed else DONE
         self._said = f"{name} {('', 'done', 'failed', 'crashed')[last]} in {outcome.seconds:.2f} s"
         more = {"is_success": outcome.succeeded, "action": name, "seconds": outcome.seconds, "crashed": outcome.crashed}

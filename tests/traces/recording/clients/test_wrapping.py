@@ -393,7 +393,7 @@ class OtherClient(SyncAPIClient):
     """As the clients of OpenAI's kin that make their resources when they are made (Groq's, say)."""
 
     def __init__(self, server: LoopbackServer) -> None:
-        super().__init__(version="1", base_url=server.url, max_retries=0, timeout=5, _strict_response_validation=False)
+        super().__init__(version="1", base_url=server.url, max_retries=0, timeout=60, _strict_response_validation=False)
         self.chat = Chat(self)
         self.with_raw_response = OtherClientWithRawResponse(self)
 
