@@ -220,8 +220,8 @@ def _send_stream(handler: BaseHTTPRequestHandler, answer: Answer, events: Iterat
             handler.wfile.flush()
             handler.close_connection = True
             return
-        if number and answer.gate is not None and not answer.gate.wait(PATIENCE_SECONDS):
-            raise ConnectionAbortedError("the first event was not received")
+        if number > 1 and answer.gate is not None and not answer.gate.wait(PATIENCE_SECONDS):
+            raise ConnectionAbortedError("nobody let it go on")
         if number and answer.pause_seconds:
             time.sleep(answer.pause_seconds)
         data = event.encode()

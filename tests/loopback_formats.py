@@ -41,7 +41,7 @@ class Answer(NamedTuple):
     pause_seconds: float = 0.0
     """Before each event of a stream but the first."""
     gate: threading.Event | None = None
-    """A stream goes on behind its first event when this is set."""
+    """A stream goes on behind its second event when this is set; of chat completions that is its first word."""
     cut_after: int | None = None
     """A stream: the connection is closed after so many events, without its end."""
     headers: tuple[tuple[str, str], ...] = ()

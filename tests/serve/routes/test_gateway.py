@@ -80,7 +80,7 @@ def test_a_stream_passes_as_it_comes(gateway: Running, workspace: Workspace, ups
     with client_of(gateway) as client:
         begun = time.monotonic()
         stream = client.chat.completions.create(model="m", messages=HI, stream=True)
-        next(stream)  # nothing more is sent before it has come
+        assert [next(stream).choices[0].delta.content for _ in range(2)] == ["", "one "]  # before there is more
         gate.set()
         assert len(list(stream)) >= 2
         milliseconds = 1000 * (time.monotonic() - begun)
