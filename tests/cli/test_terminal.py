@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from learnloop.cli.main import run
 from learnloop.cli.output import shown
 from learnloop.core.clock import now
 from learnloop.core.errors import UsageError
@@ -114,7 +115,9 @@ def test_control_characters_become_visible(value: str, visible: str) -> None:
     assert shown(value) == visible
 
 
-def test_stored_text_cannot_command_the_terminal(tmp_path: Path) -> None:
+def test_stored_text_cannot_command_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     evil = "\x1b]0;owned\x07\u202e\x9b2J\nnext"
     home = tmp_path / "home"
     with Loop("bot", home=home) as loop:
@@ -130,12 +133,12 @@ def test_stored_text_cannot_command_the_terminal(tmp_path: Path) -> None:
             raise ValueError(evil)
         register_version(loop.workspace, 1)
         loop.flush()
-    environment = {**os.environ, "LEARNLOOP_HOME": str(home)}
+    monkeypatch.setenv("LEARNLOOP_HOME", str(home))
 
     def output(*arguments: str) -> str:
-        command = [sys.executable, "-m", "learnloop", *arguments]
-        done = subprocess.run(command, capture_output=True, env=environment, check=False, timeout=PATIENCE_SECONDS)
-        return (done.stdout + done.stderr).decode()
+        capfd.readouterr()
+        run(arguments)
+        return "".join(capfd.readouterr())
 
     listed = json.loads(output("traces", "list", "--json"))["data"]
     bad = tmp_path / "bad.jsonl"

@@ -112,7 +112,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for point in POINTS.values():
         monkeypatch.setattr(point, "_declared", None)
         monkeypatch.setattr(point, "_loaded", {})
-        monkeypatch.setattr(point, "_registered", {})
+        monkeypatch.setattr(point, "registered", {})
     yield folder
     sys.modules.pop("third_party", None)
 

@@ -27,7 +27,7 @@ def _probes(algorithm: str, *names: str) -> tuple[str, ...]:
 NOTES_MUTANTS = [
     Mutant(
         "no_discount",
-        "learner:OnPolicyAlgorithm._rollout_batch",
+        "learner:OnPolicyAlgorithm.rollout_batch",
         "self.config.gamma",
         "1.0",
         _probes("ppo", "P3", "P7"),
@@ -193,7 +193,7 @@ PPO_MUTANTS = [
     ),
     Mutant(
         "PPO: an epoch leaves out the last minibatch",
-        "ppo:PPO._minibatches",
+        "ppo:PPO.minibatches",
         "zip(starts, [*starts[1:], batch.size], strict=True)",
         "zip(starts[:-1], starts[1:], strict=True)",
         (f"{_PPO}test_each_epoch_goes_through_each_transition_once",),
@@ -313,7 +313,7 @@ PPO_MUTANTS = [
     Mutant(
         "scales: the last observation of a cut episode is not scaled",
         "learner:OnPolicyAlgorithm._values",
-        "observations = self._observation_scaler.apply(observations)",
+        "observations = self.observation_scaler.apply(observations)",
         "",
         (f"{_ON_POLICY}test_the_last_observation_is_scaled_as_the_others",),
     ),
@@ -354,7 +354,7 @@ PPO_MUTANTS = [
     ),
     Mutant(
         "live: actions of an earlier policy count in full",
-        "learner:OnPolicyAlgorithm._live_batch",
+        "learner:OnPolicyAlgorithm.live_batch",
         "is_own = num_updates == self.num_updates",
         "is_own = num_updates >= 0",
         (f"{_LIVE}test_an_action_in_flight_over_an_update_is_one_of_an_earlier_policy",),
@@ -420,8 +420,8 @@ VTRACE_MUTANTS = [
     ),
     Mutant(
         "V-trace: history's rewards are not scaled",
-        "learner:OnPolicyAlgorithm._historical_batch",
-        "self._reward_scaler.apply(steps.rewards).astype(np.float32)",
+        "learner:OnPolicyAlgorithm.historical_batch",
+        "self.reward_scaler.apply(steps.rewards).astype(np.float32)",
         "steps.rewards.astype(np.float32)",
         (f"{_A2C}test_historical_rewards_are_scaled_as_those_of_lanes",),
     ),

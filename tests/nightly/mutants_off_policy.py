@@ -39,14 +39,14 @@ DQN_MUTANTS = [
     ),
     Mutant(
         "DQN: no target network",
-        "dqn:DQN._target_values",
+        "dqn:DQN.target_values",
         "return self._values(self.target.predict(arrived)).copy()",
         "return self._values(self.network.predict(arrived)).copy()",
         (_PAPERS,),
     ),
     Mutant(
         "DQN: a long pass goes without the target network",
-        "dqn:DQN._target_values",
+        "dqn:DQN.target_values",
         "values[rows] = self._values(self.target.predict(distinct[rows]))",
         "values[rows] = self._values(self.network.predict(distinct[rows]))",
         (f"{_DQN}test_a_long_pass_of_the_target_network_is_one_of_its_parts",),

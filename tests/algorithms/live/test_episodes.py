@@ -30,7 +30,7 @@ def test_episodes_of_concurrent_clients_never_mix() -> None:
             algorithm.act(np.array([client, step]), episode=f"client-{client}")
         for client in (2, 0, 1):  # answers come in another order
             algorithm.observe(10.0 * client, episode=f"client-{client}", terminated=step == 3)
-    batches = [algorithm._live_batch([steps]) for steps in algorithm._segments]
+    batches = [algorithm.live_batch([steps]) for steps in algorithm.segments]
     assert len(batches) == 3
     gamma, lam = 0.99, 0.95
     for batch in batches:
@@ -69,7 +69,7 @@ def test_a_name_can_be_used_again_before_the_update() -> None:
     for _ in range(3):
         algorithm.act([0.0, 0.0], episode="same")
         algorithm.observe(1.0, episode="same", terminated=True)
-    assert len(algorithm._segments) == 3
+    assert len(algorithm.segments) == 3
     assert algorithm.num_steps == 3
 
 
@@ -78,7 +78,7 @@ def test_a_truncated_episode_is_worth_its_last_observation() -> None:
     algorithm = make()
     algorithm.act([0.0, 0.0])
     algorithm.observe(1.0, truncated=True, next_observation=[2.0, 3.0])
-    batch = algorithm._live_batch(algorithm._segments)
+    batch = algorithm.live_batch(algorithm.segments)
     worth = float(algorithm.value(np.array([[2.0, 3.0]], dtype=F))[0])
     assert batch.returns[0] == pytest.approx(1 + 0.99 * worth, rel=1e-5)
 
@@ -89,7 +89,7 @@ def test_a_discarded_episode_is_not_learned_from() -> None:
     algorithm.observe(1.0, episode="a")
     algorithm.act([0.0, 1.0], episode="a")
     algorithm.discard("a")
-    assert algorithm._segments.num_steps == 0
+    assert algorithm.segments.num_steps == 0
     algorithm.act([0.0, 0.0], episode="a")  # may begin again
 
 
@@ -141,7 +141,7 @@ def test_running_scales_are_those_of_the_acting() -> None:
     for number in range(5):
         algorithm.act([float(number), 7.0], episode=str(number))
         algorithm.observe(1.0, episode=str(number), terminated=True)
-    first = next(iter(algorithm._segments))[0]
+    first = next(iter(algorithm.segments))[0]
     assert first.chosen.seen is not None
     np.testing.assert_array_equal(first.observation, first.chosen.seen[0])
 
@@ -155,10 +155,10 @@ def test_no_name_mixes_episodes(name: str) -> None:
     for step in range(3):
         algorithm.act([0.0, float(step)], episode=name)
         algorithm.observe(1.0, episode=name)
-    assert sorted(len(steps) for steps in algorithm._segments) == [1, 2]
+    assert sorted(len(steps) for steps in algorithm.segments) == [1, 2]
     algorithm.discard(name)
-    assert [len(steps) for steps in algorithm._segments] == [1]
-    assert algorithm._segments.num_steps == 1
+    assert [len(steps) for steps in algorithm.segments] == [1]
+    assert algorithm.segments.num_steps == 1
 
 
 @pytest.mark.parametrize("name", [5, None, ["a"]])
@@ -187,11 +187,11 @@ def test_live_rewards_are_scaled_as_those_of_lanes() -> None:
         seen.append(totals[name])
         variance = float(np.var(seen)) if len(seen) > 1 else 1.0
         expected.append((name, float(np.clip(reward / np.sqrt(variance + 1e-8), -10, 10))))
-    by_episode = dict(zip("ab", [[step.reward for step in steps] for steps in algorithm._segments], strict=True))
+    by_episode = dict(zip("ab", [[step.reward for step in steps] for steps in algorithm.segments], strict=True))
     for name in rewards:
         assert by_episode[name] == pytest.approx([value for owner, value in expected if owner == name])
-    assert algorithm._reward_scaler is not None
-    assert algorithm._reward_scaler._live == {}
+    assert algorithm.reward_scaler is not None
+    assert algorithm.reward_scaler._live == {}
 
 
 # Updates meanwhile, and none -----------------------------------------------------------------------------------------
@@ -208,8 +208,8 @@ def test_an_action_in_flight_over_an_update_is_one_of_an_earlier_policy() -> Non
     algorithm.observe(1.0, episode="slow", terminated=True)
     algorithm.act([1.0, 0.0], episode="new")
     algorithm.observe(1.0, episode="new", terminated=True)
-    old, new = (algorithm._live_batch([steps]) for steps in algorithm._segments)
-    (step,) = next(iter(algorithm._segments))
+    old, new = (algorithm.live_batch([steps]) for steps in algorithm.segments)
+    (step,) = next(iter(algorithm.segments))
     assert step.chosen.log_probs is not None
     outputs = algorithm.network.predict(np.array([[1.0, 0.0]], dtype=F))[0]
     logits = outputs[:2].astype(float)
@@ -230,8 +230,8 @@ def test_steps_that_nobody_learns_from_make_room() -> None:
     for number in range(100):
         algorithm.act([float(number), 0.0], episode="a")
         algorithm.observe(1.0, episode="a", terminated=number % 3 == 0)
-        assert algorithm._segments.num_steps <= 4 * 8
-    kept = [float(step.observation[0]) for steps in algorithm._segments for step in steps]
+        assert algorithm.segments.num_steps <= 4 * 8
+    kept = [float(step.observation[0]) for steps in algorithm.segments for step in steps]
     assert kept == [float(number) for number in range(100 - len(kept), 100)], "the newest"
     dropped = algorithm.metrics.peek()["rollout/num_dropped_steps"]
     assert (dropped, len(kept), algorithm.num_steps) == (68, 32, 100)
@@ -243,7 +243,7 @@ def test_one_endless_episode_makes_room_too() -> None:
     for number in range(100):
         algorithm.act([float(number), 0.0])
         algorithm.observe(1.0)
-    assert algorithm._segments.num_steps == sum(map(len, algorithm._segments)) == 32
+    assert algorithm.segments.num_steps == sum(map(len, algorithm.segments)) == 32
     assert algorithm.learn()
 
 

@@ -133,7 +133,7 @@ def test_targets_loss_and_gradient_are_those_of_the_papers(name: str, masked: bo
     sample = random_sample(masked=masked, weighted=weighted)
     expected, loss, online = torch_loss(algorithm, sample)
     loss.backward()  # type: ignore[no-untyped-call]
-    targets = algorithm._targets(sample, algorithm._target_values(sample))
+    targets = algorithm._targets(sample, algorithm.target_values(sample))
     np.testing.assert_allclose(targets, expected, rtol=1e-4, atol=1e-5)
     algorithm.metrics.take()
     errors = algorithm._step(sample, targets, 0.0)
@@ -157,10 +157,10 @@ def test_a_long_pass_of_the_target_network_is_one_of_its_parts() -> None:
     sample = random_sample(1500)
     repeated = np.random.default_rng(1).integers(1500, size=1500)
     sample = sample._replace(following=repeated, next_observations=sample.next_observations[repeated])
-    whole = algorithm._target_values(sample)
+    whole = algorithm.target_values(sample)
     for start in range(0, 1500, 8):
         part = sample.rows(slice(start, start + 8))
-        np.testing.assert_allclose(algorithm._target_values(part), whole[start : start + 8], rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(algorithm.target_values(part), whole[start : start + 8], rtol=1e-4, atol=1e-6)
     expected = algorithm.target.predict(sample.next_observations)
     np.testing.assert_allclose(whole, expected, rtol=1e-4, atol=1e-6)
 
@@ -438,7 +438,7 @@ def test_a_shuffled_twin_has_the_same_targets_for_other_transitions() -> None:
     algorithm = make()
     algorithm.shuffled = True
     sample = random_sample()
-    following = algorithm._target_values(sample)
+    following = algorithm.target_values(sample)
     found = algorithm._targets(sample, following)
     algorithm.shuffled = False
     expected = algorithm._targets(sample, following)
@@ -489,7 +489,7 @@ def test_priorities_are_the_errors() -> None:
     numbers = np.arange(replay.oldest, replay.num_added)
     sample = replay._gather(numbers, None)
     errors = algorithm._values(algorithm.network.predict(sample.observations))[np.arange(60), sample.actions]
-    errors = errors - algorithm._targets(sample, algorithm._target_values(sample))
+    errors = errors - algorithm._targets(sample, algorithm.target_values(sample))
     found = replay.priorities(numbers)
     seen = found != replay._largest
     assert seen.sum() > 30

@@ -76,7 +76,7 @@ def history(probability: float, count: int = 400, seed: int = 0) -> Segment:
 def test_history_is_weighted_by_how_likely_this_policy_is_to_act_so() -> None:
     """S2.2: never as if on-policy. With gamma 0, V-trace's value is that of the policy that learns, cut at rho = 1."""
     algorithm = make(gamma=0.0, learning_rate=0.0)
-    batch = algorithm._historical_batch(joined_segments([history(0.9)], algorithm.spaces.action))
+    batch = algorithm.historical_batch(joined_segments([history(0.9)], algorithm.spaces.action))
     chance = algorithm.policy().probabilities(np.zeros(3))
     rho = {1: min(1.0, chance[1] / 0.9), 0: min(1.0, chance[0] / 0.1)}
     assert batch.weights is not None
@@ -136,7 +136,7 @@ def test_history_is_seen_through_the_masks_that_it_is_learned_through() -> None:
     algorithm = make(dropout=0.5)
     rng = np.random.default_rng(0)
     segment = history(0.5)._replace(observations=5 * rng.standard_normal((400, 3)).astype(F))
-    batch = algorithm._historical_batch(joined_segments([segment], algorithm.spaces.action))
+    batch = algorithm.historical_batch(joined_segments([segment], algorithm.spaces.action))
     _, evaluation = algorithm._evaluate(batch)
     np.testing.assert_allclose(evaluation.log_probs, batch.log_probs, atol=1e-6)
     assert batch.dropout is not None
@@ -145,13 +145,13 @@ def test_history_is_seen_through_the_masks_that_it_is_learned_through() -> None:
 
 def test_historical_rewards_are_scaled_as_those_of_lanes() -> None:
     algorithm = make(normalize_rewards=True, gamma=0.0, learning_rate=0.0)
-    assert algorithm._reward_scaler is not None
-    algorithm._reward_scaler._moments.update(np.array([[0.0], [20.0]]))  # standard deviation 10
+    assert algorithm.reward_scaler is not None
+    algorithm.reward_scaler.moments.update(np.array([[0.0], [20.0]]))  # standard deviation 10
     segment = history(0.5)
     other = make(gamma=0.0, learning_rate=0.0)
     tenth = segment._replace(rewards=segment.rewards / 10)
-    plain = other._historical_batch(joined_segments([tenth], other.spaces.action))
-    found = algorithm._historical_batch(joined_segments([segment], algorithm.spaces.action))
+    plain = other.historical_batch(joined_segments([tenth], other.spaces.action))
+    found = algorithm.historical_batch(joined_segments([segment], algorithm.spaces.action))
     np.testing.assert_allclose(
         found.returns,
         plain.returns,
@@ -171,6 +171,6 @@ def test_a_rollout_in_which_all_lanes_only_reset_themselves() -> None:
     algorithm.record(lane_step(zeros, [0.0], valid=[False]))
     assert not algorithm.learn()
     assert algorithm.num_updates == 1
-    assert algorithm._reward_scaler is not None
-    assert algorithm._reward_scaler._moments.count == 1
+    assert algorithm.reward_scaler is not None
+    assert algorithm.reward_scaler.moments.count == 1
     algorithm.choose(zeros)  # there is room again

@@ -203,12 +203,12 @@ def test_scales_are_those_of_all_that_workers_saw(counts: list[int], shift: floa
     parts = [rng.standard_normal((count, 3)) * 2 + shift for count in counts]
     learner, *workers = (make(normalize_observations=True) for _ in range(3))
     for algorithm in (learner, *workers):
-        assert algorithm._observation_scaler is not None
-        algorithm._observation_scaler._moments.update(parts[0])
+        assert algorithm.observation_scaler is not None
+        algorithm.observation_scaler.moments.update(parts[0])
     before = learner.moments()
     for worker, rows in zip(workers, parts[1:], strict=True):
-        assert worker._observation_scaler is not None
-        worker._observation_scaler._moments.update(rows)
+        assert worker.observation_scaler is not None
+        worker.observation_scaler.moments.update(rows)
         learner.merge_moments(before, worker.moments())
     rows = np.concatenate(parts)
     found = learner.moments()

@@ -101,7 +101,7 @@ def test_what_is_not_allowed_has_no_gradient() -> None:
     for _ in range(50):
         algorithm.choose(observation, mask)
         algorithm.record(lane_step(observation, [1.0]))
-    batch = algorithm._rollout_batch()
+    batch = algorithm.rollout_batch()
     _, evaluation = algorithm._evaluate(batch)
     np.testing.assert_allclose(evaluation.log_probs, batch.log_probs, atol=1e-6)
     gradient = evaluation.gradient(np.ones(50, dtype=F), 0.1)
@@ -191,7 +191,7 @@ def test_history_is_weighed_over_what_was_allowed() -> None:
     log_probs = np.full(30, np.log(0.5), dtype=F)
     rewards = np.zeros(30, dtype=F)
     segment = Segment(observations, actions, masks, log_probs, rewards, None)
-    batch = algorithm._historical_batch(joined_segments([segment], algorithm.spaces.action))
+    batch = algorithm.historical_batch(joined_segments([segment], algorithm.spaces.action))
     policy = algorithm.policy()
     chances = [policy.probabilities(row, masks[0])[action] for row, action in zip(observations, actions, strict=True)]
     np.testing.assert_allclose(batch.weights, np.minimum(np.array(chances) / 0.5, 1), rtol=1e-4)

@@ -91,7 +91,7 @@ def test_the_loss_and_its_gradient_are_those_of_the_paper(name: str, clip_vf: fl
     batch = random_batch(algorithm, 33)
     if weighted:
         batch = batch._replace(weights=np.linspace(0.1, 1, 33, dtype=F))
-    gradient, loss, _ = algorithm._loss(next(algorithm._minibatches(batch, 0.2)), clip_vf)
+    gradient, loss, _ = algorithm._loss(next(algorithm.minibatches(batch, 0.2)), clip_vf)
     outputs = torch.tensor(algorithm.network.predict(batch.observations), requires_grad=True)
     expected = torch_loss(algorithm, batch, outputs, clip_vf)
     expected.backward()  # type: ignore[no-untyped-call]
@@ -135,7 +135,7 @@ def test_each_epoch_goes_through_each_transition_once(limit: int, monkeypatch: p
     algorithm = make(n_steps=43, num_lanes=3, batch_size=64)
     batch = random_batch(algorithm, 129)
     monkeypatch.setattr("learnloop.algorithms.on_policy.ppo.SHUFFLED_BYTES", limit)
-    parts = [each.batch for each in algorithm._minibatches(batch, 0.2)]
+    parts = [each.batch for each in algorithm.minibatches(batch, 0.2)]
     assert [part.size for part in parts] == [64, 65]  # one transition alone has no spread to be normalised by
     joined = np.concatenate([part.observations for part in parts])
     np.testing.assert_array_equal(np.sort(joined, axis=0), np.sort(batch.observations, axis=0))
@@ -149,7 +149,7 @@ def test_each_minibatch_is_normalised_by_itself(weighted: bool, limit: int, monk
     weights = np.linspace(0.1, 1, 129, dtype=F) if weighted else None
     batch = random_batch(algorithm, 129)._replace(weights=weights)
     monkeypatch.setattr("learnloop.algorithms.on_policy.ppo.SHUFFLED_BYTES", limit)
-    minibatches = list(algorithm._minibatches(batch, 0.2))
+    minibatches = list(algorithm.minibatches(batch, 0.2))
     assert [each.batch.size for each in minibatches] == [16] * 7 + [17]
     for part, _, terms in minibatches:
         wide = part.advantages.astype(np.float64)
@@ -167,7 +167,7 @@ def test_each_minibatch_is_normalised_by_itself(weighted: bool, limit: int, monk
 def test_equal_advantages_say_nothing(value: float) -> None:
     algorithm = make(n_steps=43, num_lanes=3, batch_size=16)
     batch = random_batch(algorithm, 129)._replace(advantages=np.full(129, value, dtype=F))
-    for minibatch in algorithm._minibatches(batch, 0.2):
+    for minibatch in algorithm.minibatches(batch, 0.2):
         np.testing.assert_array_equal(minibatch.terms.advantages, 0)
 
 
@@ -333,7 +333,7 @@ def test_lanes_that_only_reset_themselves_are_not_learned_from() -> None:
         fields = {"terminated": np.array(ended[step]), "valid": given}
         algorithm.record(lane_step(observations + 1, [1.0, -7.0 if not given[1] else 1.0], **fields))
     assert algorithm.num_steps == 7
-    batch = algorithm._rollout_batch()
+    batch = algorithm.rollout_batch()
     assert batch.size == 7
     lane = batch.observations[:, 0]
     assert (lane == 1).sum() == 1  # step 1 of lane 1 is missing
@@ -455,8 +455,8 @@ def test_the_last_observation_before_a_reset_of_its_own_is_not_seen_by_the_scale
             algorithm = again
     seen = rows[:4].reshape(-1, 3)
     seen = seen[seen[:, 0] != 1000.0]
-    assert algorithm._observation_scaler is not None
-    moments = algorithm._observation_scaler._moments
+    assert algorithm.observation_scaler is not None
+    moments = algorithm.observation_scaler.moments
     assert moments.count == 7
     np.testing.assert_allclose(moments.mean, seen.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(moments.variance, seen.var(axis=0), rtol=1e-5)
@@ -469,8 +469,8 @@ def test_an_interruption_forgets_which_lanes_reset_themselves() -> None:
     algorithm.record(lane_step(np.ones((2, 3)), [0.0, 0.0], terminated=both, resetting=both))
     algorithm.interrupt()
     algorithm.choose(np.full((2, 3), 2.0, dtype=F))
-    assert algorithm._observation_scaler is not None
-    assert algorithm._observation_scaler._moments.count == 4
+    assert algorithm.observation_scaler is not None
+    assert algorithm.observation_scaler.moments.count == 4
 
 
 @pytest.mark.parametrize("max_grad_norm", [None, 1e-3])

@@ -37,7 +37,7 @@ def dropout_factors(network: MLP, masks: np.ndarray) -> dict[tuple[str, int], to
     """Finds the factors of each row by what passes through them: the activations of a row with and without a mask."""
     towers = ["trunk"] if network.config.shared else [head.name for head in network.config.heads if not head.constant]
     return {
-        (tower, index): torch.tensor(network._tables[index][number][masks], dtype=torch.float64)
+        (tower, index): torch.tensor(network.tables[index][number][masks], dtype=torch.float64)
         for number, tower in enumerate(towers)
         for index in range(len(network.config.hidden))
     }
@@ -223,7 +223,7 @@ def test_masks_are_scaled_and_differ() -> None:
     network = build(hidden=(200,), dropout=0.25, shared=False)
     assert network.num_masks == NUM_MASKS
     ones = np.ones((NUM_MASKS, 5), dtype=np.float32)
-    table = network._tables[0]
+    table = network.tables[0]
     assert set(np.unique(table)) == {np.float32(0), np.float32(1) / np.float32(0.75)}
     assert abs(table.mean() - 1) < 0.01
     assert len(np.unique(table.reshape(-1, 200), axis=0)) == 2 * NUM_MASKS  # another one for each tower too
@@ -238,7 +238,7 @@ def test_dropout_is_the_same_for_the_same_seed_and_the_twin() -> None:
     expected = first.predict(inputs, masks).copy()
     np.testing.assert_array_equal(second.predict(inputs, masks), expected)
     np.testing.assert_array_equal(first.twin().predict(inputs, masks), expected)
-    assert (other._tables[0] != first._tables[0]).any()
+    assert (other.tables[0] != first.tables[0]).any()
 
 
 @pytest.mark.parametrize("masks", [np.array([0, 256]), np.array([-1, 0]), np.array([0]), np.zeros((2, 1), dtype=int)])

@@ -16,7 +16,7 @@ class ObservationScaler:
     """Brings observations to mean 0 and standard deviation 1 by what was seen so far."""
 
     def __init__(self, size: int) -> None:
-        self._moments = RunningMoments(size)
+        self.moments = RunningMoments(size)
 
     def see(self, observations: F32, left_out: Bools | None = None) -> F32:
         """Takes in ``observations``, shape ``(batch, size)``, and returns them normalised.
@@ -25,7 +25,7 @@ class ObservationScaler:
             observations: of all lanes.
             left_out: True where nothing is chosen on them, shape ``(batch,)``: they are normalised, and not taken in.
         """
-        self._moments.update(observations if left_out is None else observations[~left_out])
+        self.moments.update(observations if left_out is None else observations[~left_out])
         return self.apply(observations)
 
     def apply(self, observations: F32) -> F32:
@@ -34,22 +34,22 @@ class ObservationScaler:
 
     def normaliser(self) -> Normaliser:
         """Returns a frozen copy."""
-        return Normaliser.of(self._moments)
+        return Normaliser.of(self.moments)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Returns a copy of what was seen."""
-        return self._moments.state()
+        return self.moments.state()
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Goes on from ``state``."""
-        self._moments.restore(state)
+        self.moments.restore(state)
 
 
 class RewardScaler:
     """Divides rewards by the standard deviation of the discounted return so far; their mean is left alone."""
 
     def __init__(self, num_lanes: int, gamma: float) -> None:
-        self._moments = RunningMoments(1)
+        self.moments = RunningMoments(1)
         self._returns = np.zeros(num_lanes)
         self._live: dict[str, float] = {}
         self._gamma = gamma
@@ -61,7 +61,7 @@ class RewardScaler:
             The rewards scaled, shape ``(num_lanes,)``.
         """
         self._returns = self._returns * self._gamma + rewards
-        self._moments.update((self._returns if valid is None else self._returns[valid])[:, None])
+        self.moments.update((self._returns if valid is None else self._returns[valid])[:, None])
         self._returns[ended if valid is None else ended | ~valid] = 0
         return self.apply(rewards)
 
@@ -70,12 +70,12 @@ class RewardScaler:
         total = self._live.pop(episode, 0.0) * self._gamma + reward
         if not ended:
             self._live[episode] = total
-        self._moments.update(np.array([[total]]))
+        self.moments.update(np.array([[total]]))
         return float(self.apply(np.array([reward]))[0])
 
     def apply(self, rewards: NDArray[np.floating]) -> F64:
         """Returns ``rewards`` scaled by what was seen so far."""
-        scaled: F64 = np.clip(rewards / np.sqrt(self._moments.variance[0] + EPSILON), -CLIP, CLIP)
+        scaled: F64 = np.clip(rewards / np.sqrt(self.moments.variance[0] + EPSILON), -CLIP, CLIP)
         return scaled
 
     def reset(self) -> None:
@@ -88,10 +88,10 @@ class RewardScaler:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Returns a copy of what was seen."""
-        return {**self._moments.state(), "returns": self._returns.copy()}
+        return {**self.moments.state(), "returns": self._returns.copy()}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Goes on from ``state``."""
-        self._moments.restore(state)
+        self.moments.restore(state)
         self._returns = np.array(state["returns"], dtype=np.float64)
         self._live.clear()

@@ -230,7 +230,7 @@ class DQN(OffPolicyAlgorithm):
         for start in range(0, count, at_once):
             number = min(at_once, count - start)
             sample = self.replay.sample(number * size, self._rng)
-            following = self._target_values(sample)
+            following = self.target_values(sample)
             for first in range(0, number * size, size):
                 rows = slice(first, first + size)
                 part = sample.rows(rows)
@@ -241,7 +241,7 @@ class DQN(OffPolicyAlgorithm):
         beta = value_at(self.config.priority_beta, self.progress)
         for _ in range(count):
             sample = replay.sample(self.config.batch_size, self._rng, beta)
-            errors = self._step(sample, self._targets(sample, self._target_values(sample)), learning_rate)
+            errors = self._step(sample, self._targets(sample, self.target_values(sample)), learning_rate)
             replay.update_priorities(sample, errors)
         self.metrics.set("train/priority_beta", beta)
         self.metrics.set("train/num_stale_priorities", replay.num_stale)
@@ -252,7 +252,7 @@ class DQN(OffPolicyAlgorithm):
             self._target_mover.move(1 - (1 - self.config.tau) ** self._num_target_updates)
             self._num_target_updates = 0
 
-    def _target_values(self, sample: Sample) -> F32:
+    def target_values(self, sample: Sample) -> F32:
         """Returns the target network's value of each action in what came next, shape ``(batch, n)``."""
         arrived = sample.next_observations
         if len(arrived) <= TARGET_ROWS:

@@ -164,7 +164,7 @@ class A3C(A2C):
     # Scales of observations and rewards, which all workers see to together -----------------------------------------
 
     def _scalers(self) -> list[ObservationScaler | RewardScaler]:
-        return [scaler for scaler in (self._observation_scaler, self._reward_scaler) if scaler is not None]
+        return [scaler for scaler in (self.observation_scaler, self.reward_scaler) if scaler is not None]
 
     def moments(self) -> F64:
         """Returns what the scales are made of: count, means and sums of squares of each; empty where nothing is scaled.

@@ -83,6 +83,9 @@ class OnPolicyAlgorithm(Algorithm):
     Its network gives the parameters of the action distribution, then the value, as one row of outputs.
 
     Attributes:
+        segments: live steps that were not learned from yet, an episode each.
+        observation_scaler: brings observations to mean 0 and standard deviation 1, where that is configured.
+        reward_scaler: divides rewards by the standard deviation of the discounted return, where that is configured.
         num_stale: live steps whose action an earlier policy chose than the one that learned from them.
     """
 
@@ -103,11 +106,11 @@ class OnPolicyAlgorithm(Algorithm):
         self._check_network()
         self.optimizer = self._build_optimizer()
         self._rollout = Rollout(config.n_steps, num_lanes, self.encoder.size, spaces.action)
-        self._observation_scaler = ObservationScaler(self.encoder.size) if config.normalize_observations else None
-        self._reward_scaler = RewardScaler(num_lanes, config.gamma) if config.normalize_rewards else None
+        self.observation_scaler = ObservationScaler(self.encoder.size) if config.normalize_observations else None
+        self.reward_scaler = RewardScaler(num_lanes, config.gamma) if config.normalize_rewards else None
         self._chosen: Chosen | None = None
         self._last_observations: F32 | None = None
-        self._segments = LiveSegments(LIVE_ROOM * config.n_steps * num_lanes)
+        self.segments = LiveSegments(LIVE_ROOM * config.n_steps * num_lanes)
         self.num_stale = 0
         self._resetting: Bools | None = None
         """Which lanes will only reset themselves in the next step."""
@@ -119,8 +122,8 @@ class OnPolicyAlgorithm(Algorithm):
         rollout, at = self._rollout, self._rollout.position
         if rollout.is_full:
             raise UsageError(f"the rollout holds its {rollout.num_steps} steps; call learn before the next choose")
-        if self._observation_scaler is not None:
-            observations = self._observation_scaler.see(observations, self._resetting)
+        if self.observation_scaler is not None:
+            observations = self.observation_scaler.see(observations, self._resetting)
         chosen = self._choose_scaled(observations, masks)
         rollout.observations[at] = observations
         rollout.actions[at] = chosen.actions
@@ -135,9 +138,9 @@ class OnPolicyAlgorithm(Algorithm):
         return chosen.actions
 
     def _choose(self, observations: F32, masks: Masks | None) -> Chosen:
-        if self._observation_scaler is None:
+        if self.observation_scaler is None:
             return self._choose_scaled(observations, masks)
-        seen = self._observation_scaler.see(observations)
+        seen = self.observation_scaler.see(observations)
         return self._choose_scaled(seen, masks)._replace(seen=seen)
 
     def _choose_scaled(self, observations: F32, masks: Masks | None) -> Chosen:
@@ -161,8 +164,8 @@ class OnPolicyAlgorithm(Algorithm):
         rollout, at = self._rollout, self._rollout.position
         rewards = step.rewards
         ended = np.logical_or(step.terminated, step.truncated)
-        if self._reward_scaler is not None:
-            rewards = self._reward_scaler.see(rewards, ended, step.valid)
+        if self.reward_scaler is not None:
+            rewards = self.reward_scaler.see(rewards, ended, step.valid)
         rollout.rewards[at] = rewards
         rollout.ended[at] = ended
         if ended.any():
@@ -191,8 +194,8 @@ class OnPolicyAlgorithm(Algorithm):
         """Cuts the running episodes of all lanes, as truncated."""
         at = self._rollout.position - 1
         self._resetting = None
-        if self._reward_scaler is not None:
-            self._reward_scaler.reset()
+        if self.reward_scaler is not None:
+            self.reward_scaler.reset()
         if at < 0 or self._last_observations is None:
             return
         running = np.flatnonzero(~self._rollout.ended[at])
@@ -202,25 +205,25 @@ class OnPolicyAlgorithm(Algorithm):
 
     def _values(self, observations: F32) -> F32:
         """Returns the values of encoded observations, shape ``(batch,)``; dropout is off."""
-        if self._observation_scaler is not None:
-            observations = self._observation_scaler.apply(observations)
+        if self.observation_scaler is not None:
+            observations = self.observation_scaler.apply(observations)
         return self.network.predict(observations)[:, -1].copy()
 
     def _record_live(self, episode: str, step: LiveStep) -> None:
         if step.chosen.seen is not None:
             step = step._replace(observation=step.chosen.seen[0])
         ended = step.terminated or step.truncated
-        if self._reward_scaler is not None:
-            step = step._replace(reward=self._reward_scaler.see_live(episode, step.reward, ended=ended))
-        self._segments.add(episode, step)
-        if self._segments.num_dropped:
-            self.metrics.set("rollout/num_dropped_steps", self._segments.num_dropped)
+        if self.reward_scaler is not None:
+            step = step._replace(reward=self.reward_scaler.see_live(episode, step.reward, ended=ended))
+        self.segments.add(episode, step)
+        if self.segments.num_dropped:
+            self.metrics.set("rollout/num_dropped_steps", self.segments.num_dropped)
         self.num_steps += 1
 
     def _discard_live(self, episode: str) -> None:
-        self._segments.discard(episode)
-        if self._reward_scaler is not None:
-            self._reward_scaler.discard(episode)
+        self.segments.discard(episode)
+        if self.reward_scaler is not None:
+            self.reward_scaler.discard(episode)
 
     # Learning ----------------------------------------------------------------------------------------------------
 
@@ -228,11 +231,11 @@ class OnPolicyAlgorithm(Algorithm):
         """Updates once ``n_steps`` of each lane are recorded, or as many of live episodes; returns whether it did."""
         batches = []
         if self._rollout.is_full:
-            batches.append(self._rollout_batch())
-        if self._segments.num_steps >= self.config.n_steps * self.num_lanes:
+            batches.append(self.rollout_batch())
+        if self.segments.num_steps >= self.config.n_steps * self.num_lanes:
             self._warn_of_schedules()
-            batches.append(self._live_batch(self._segments))
-            self._segments.clear()
+            batches.append(self.live_batch(self.segments))
+            self.segments.clear()
         if not batches:
             return False
         batch = join(batches, self.spaces.action)
@@ -253,9 +256,14 @@ class OnPolicyAlgorithm(Algorithm):
         if not segments:
             raise UsageError("there are no segments to learn from")
         checked = [check_segment(segment, self.spaces.action, self.encoder.size) for segment in segments]
-        self._learn_batch(self._historical_batch(joined_segments(checked, self.spaces.action)))
+        self._learn_batch(self.historical_batch(joined_segments(checked, self.spaces.action)))
 
-    def _rollout_batch(self) -> Batch:
+    def rollout_batch(self) -> Batch:
+        """Returns the steps of the rollout, which is full, with what they were worth.
+
+        Raises:
+            UsageError: no step was recorded.
+        """
         rollout, last = self._rollout, self._last_observations
         if last is None:
             raise UsageError("the rollout's last observations are not known; call record before learn")
@@ -270,7 +278,7 @@ class OnPolicyAlgorithm(Algorithm):
         )
         return rollout.batch(advantages, with_dropout=bool(self.network.num_masks))
 
-    def _live_batch(self, segments: Iterable[Sequence[LiveStep]]) -> Batch:
+    def live_batch(self, segments: Iterable[Sequence[LiveStep]]) -> Batch:
         """Returns live steps with what they were worth; those from before the last update are corrected."""
         steps, num_updates = live_steps(segments, self.spaces.action, with_dropout=bool(self.network.num_masks))
         is_own = num_updates == self.num_updates
@@ -280,12 +288,12 @@ class OnPolicyAlgorithm(Algorithm):
             self.metrics.set("train/num_stale_steps", self.num_stale)
         return self._corrected(steps, is_own, self._judged(steps) if num_stale else None)
 
-    def _historical_batch(self, steps: Steps) -> Batch:
+    def historical_batch(self, steps: Steps) -> Batch:
         """Returns historical steps, as they were logged, with what they were worth."""
-        if self._observation_scaler is not None:
-            steps = steps._replace(observations=self._observation_scaler.apply(steps.observations))
-        if self._reward_scaler is not None:
-            steps = steps._replace(rewards=self._reward_scaler.apply(steps.rewards).astype(np.float32))
+        if self.observation_scaler is not None:
+            steps = steps._replace(observations=self.observation_scaler.apply(steps.observations))
+        if self.reward_scaler is not None:
+            steps = steps._replace(rewards=self.reward_scaler.apply(steps.rewards).astype(np.float32))
         if self.network.num_masks:
             steps = steps._replace(dropout=self._rng.integers(self.network.num_masks, size=steps.size))
         return self._corrected(steps, np.zeros(steps.size, dtype=np.bool_), self._judged(steps))
@@ -377,7 +385,7 @@ class OnPolicyAlgorithm(Algorithm):
 
     def policy(self) -> NetworkPolicy:
         """Returns a frozen copy of the policy."""
-        scaler = self._observation_scaler
+        scaler = self.observation_scaler
         return NetworkPolicy(
             self.spaces,
             serving_network(self.network, ("policy", "log_std")),
@@ -402,7 +410,7 @@ class OnPolicyAlgorithm(Algorithm):
             tensors["last_observations"] = self._last_observations.copy()
         if self._resetting is not None:
             tensors["resetting"] = self._resetting.copy()
-        for name, scaler in (("observation", self._observation_scaler), ("reward", self._reward_scaler)):
+        for name, scaler in (("observation", self.observation_scaler), ("reward", self.reward_scaler)):
             if scaler is not None:
                 tensors |= prefixed(f"{name}_scaler.", scaler.state())
         return AlgorithmState(tensors, self._base_values())
@@ -416,11 +424,11 @@ class OnPolicyAlgorithm(Algorithm):
             self._rollout.restore(part_of(state.tensors, "rollout."))
             self._last_observations = state.tensors.get("last_observations")
             self._resetting = state.tensors.get("resetting")
-            if self._observation_scaler is not None:
-                self._observation_scaler.restore(part_of(state.tensors, "observation_scaler."))
-            if self._reward_scaler is not None:
-                self._reward_scaler.restore(part_of(state.tensors, "reward_scaler."))
+            if self.observation_scaler is not None:
+                self.observation_scaler.restore(part_of(state.tensors, "observation_scaler."))
+            if self.reward_scaler is not None:
+                self.reward_scaler.restore(part_of(state.tensors, "reward_scaler."))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CorruptError(f"the state is not one of this {self.tag}: {error}") from error
         self._chosen = None
-        self._segments.clear()
+        self.segments.clear()

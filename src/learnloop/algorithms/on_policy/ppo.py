@@ -103,13 +103,13 @@ class PPO(OnPolicyAlgorithm):
         self.metrics.set("train/clip_range", clip_range)
         self._whole = None
         for _ in range(config.n_epochs):
-            for minibatch in self._minibatches(batch, clip_range):
+            for minibatch in self.minibatches(batch, clip_range):
                 gradient, loss, kl = self._loss(minibatch, clip_range_vf)
                 if config.target_kl is not None and kl > 1.5 * config.target_kl:
                     return
                 self._step(gradient, loss, learning_rate)
 
-    def _minibatches(self, batch: Batch, clip_range: float) -> Iterator[_Minibatch]:
+    def minibatches(self, batch: Batch, clip_range: float) -> Iterator[_Minibatch]:
         """Yields ``batch`` in random parts; the whole of it, in its order, where it is one part anyhow."""
         size = self.config.batch_size
         if batch.size <= size:

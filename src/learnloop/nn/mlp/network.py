@@ -60,7 +60,7 @@ class MLP:
         self._gradients = np.zeros_like(self._parameters)
         self._tensors = self._layout.views(self._parameters)
         self._gradient_tensors = self._layout.views(self._gradients)
-        self._tables = self._draw_tables()
+        self.tables = self._draw_tables()
         self._learning: dict[int, Pass] = {}
         self._acting: dict[int, Pass] = {}
         self._last: Pass | None = None
@@ -125,7 +125,7 @@ class MLP:
     def forward(self, inputs: F32, masks: I64 | None = None) -> F32:
         """Returns the outputs, shape ``(batch, output_size)``; ``inputs`` must stay as they are until ``backward``."""
         last = self._last = self._pass(self._learning, inputs)
-        return last.forward(inputs, self._tables, self._checked(masks, len(inputs)))
+        return last.forward(inputs, self.tables, self._checked(masks, len(inputs)))
 
     def backward(self, output_gradient: F32, *, parameters: bool = True, inputs: bool = False) -> F32 | None:
         """Writes the gradient of the loss into ``gradients``; returns that of the inputs of the last ``forward``."""
@@ -139,9 +139,9 @@ class MLP:
             if masks is None:
                 return self._row_pass.forward(inputs)
             self._checked(masks, 1)
-            return self._row_pass.forward(inputs, self._tables, int(masks[0]))
+            return self._row_pass.forward(inputs, self.tables, int(masks[0]))
         acting = self._pass(self._acting, inputs)
-        return acting.forward(inputs, self._tables, self._checked(masks, len(inputs)))
+        return acting.forward(inputs, self.tables, self._checked(masks, len(inputs)))
 
     def activations(self, inputs: F32 | None = None) -> list[F32]:
         """Returns what each hidden layer of each tower gives, before dropout, each of shape ``(batch, width)``.
@@ -156,7 +156,7 @@ class MLP:
             shown = self._last
         else:
             shown = self._pass(self._acting, inputs)
-            shown.forward(inputs, self._tables, None)
+            shown.forward(inputs, self.tables, None)
         return [tower.copy() for layer in shown.layers for tower in layer.values]
 
     def twin(self) -> Self:
