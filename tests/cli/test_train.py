@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import click
 import pytest
 
 from learnloop.cli.main import run
-from learnloop.cli.train import parse_assignments
 
 
 @pytest.fixture(autouse=True)
@@ -85,13 +83,6 @@ def test_resuming(capfd: pytest.CaptureFixture[str]) -> None:
     name = json.loads(capfd.readouterr().out)["run"]["run_id"]
     assert run(["train", "--resume", name]) == 5
     assert "has completed" in capfd.readouterr().err
-
-
-def test_values_of_set() -> None:
-    found = parse_assignments(("a=1", "b=lin_0.1", "c=[64,64]", 'd={"type":"linear"}', "e=True", "f=None", "g=x=y"))
-    assert found == {"a": 1, "b": "lin_0.1", "c": [64, 64], "d": {"type": "linear"}, "e": True, "f": None, "g": "x=y"}
-    with pytest.raises(click.BadParameter):
-        parse_assignments(("=1",))
 
 
 def test_what_environments_print_is_not_in_the_json(capfd: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from learnloop.cli.assignments import changed_settings, numbers_by_name
 from learnloop.cli.output import (
     json_option,
     open_workspace,
@@ -175,23 +176,10 @@ def reward(decision_id: str, parts: tuple[str, ...], author: str | None, reason:
       learnloop decisions reward 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012 1
       learnloop decisions reward 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012 click=1 minutes=-0.3
     """
-    rewards = open_workspace().decisions.reward(decision_id, _parts(parts), author=author, reason=reason)
+    values = numbers_by_name((each if "=" in each else f"reward={each}" for each in parts), "PART=VALUE", "click=1")
+    rewards = open_workspace().decisions.reward(decision_id, values, author=author, reason=reason)
     if not printed_json("learnloop.decision-rewards/v1", decision_id=decision_id, rewards=rewards):
         say(f"{decision_id}: " + ", ".join(f"{each.name} {each.value:g}" for each in rewards if each.value is not None))
-
-
-def _parts(given: tuple[str, ...]) -> dict[str, float | None]:
-    values: dict[str, float | None] = {}
-    for word in given:
-        name, sign, number = word.rpartition("=")
-        name = name if sign else "reward"
-        if not name or name in values:
-            raise click.UsageError(f"{word!r}: give each part once, as PART=VALUE, or one VALUE alone")
-        try:
-            values[name] = float(number)
-        except ValueError as error:
-            raise click.UsageError(f"{word!r}: {number!r} is no number") from error
-    return values
 
 
 @decisions.command()
@@ -322,7 +310,6 @@ def settings(
     """
     import msgspec
 
-    from learnloop.cli.setting_values import changed
     from learnloop.decisions.service.settings import read_settings
 
     is_change = bool(changes) or given is not None
@@ -344,7 +331,7 @@ def settings(
         return
     held = found.settings(agent, policy)
     if is_change:
-        wanted = read_settings(changed(held.settings, changes, given))
+        wanted = read_settings(changed_settings(held.settings, changes, given))
         # what was read is what is changed: a version that came meanwhile must not be lost
         expected = how["version"] if how["version"] is not None else (held.version if changes else None)
         held = found.change_settings(agent, policy, wanted, author=how["author"], expected_version=expected)

@@ -104,7 +104,7 @@ def say_more(cursor: str | None) -> None:
 
 
 def console(*, error: bool = False) -> Console:
-    """Returns a rich console on standard output, or on standard error; plain and wide where that is no terminal."""
+    """Returns a rich console on standard output, or on standard error; plain and wide where that is not a terminal."""
     from rich.console import Console
 
     class OurConsole(Console):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from learnloop.cli.assignments import values_by_name
 from learnloop.cli.output import json_option, print_table, printed_json, progress, say
-from learnloop.cli.train import parse_assignments
 from learnloop.core.errors import NotFoundError, UsageError, one_of
 from learnloop.core.importing import import_named
 
@@ -61,7 +61,7 @@ def probe(
     default = tuple(PROBES) if continuous else DEFAULT_PROBES
     chosen = check_probes(names or default, continuous=continuous)
     subject = find_subject(algorithm)
-    plan = Plan(family, continuous, parse_assignments(assignments), steps, None, seed)
+    plan = Plan(family, continuous, values_by_name(assignments), steps, None, seed)
     outcomes = []
     for name in chosen:
         with progress(f"{name} {subject.name}", plan.settings(subject, name).steps) as advance:
@@ -87,7 +87,7 @@ def find_subject(target: str) -> Subject:
 
     Raises:
         NotFoundError: there is no such module, or it has no such name.
-        UsageError: the module cannot be imported, or what it has there is no algorithm.
+        UsageError: the module cannot be imported, or what it has there is not an algorithm.
     """
     from learnloop.testing.probe_subjects import subject_of
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from learnloop.cli.assignments import numbers_by_name
 from learnloop.cli.output import (
     json_option,
     open_workspace,
@@ -189,7 +190,7 @@ def test(file: Path, weights: tuple[str, ...]) -> None:
     found = noun.test(file, process=noun.make_process(_weights(weights)))
     wrong = [each for each in found if not each.is_wanted or each.pays_for_nothing]
     if not printed_json("learnloop.reward-test/v1", ok=not wrong, data=found):
-        rows = [(each.number, each.scored.total, _said(each), _parts(each.scored)) for each in found]
+        rows = [(each.number, each.scored.total, _outcome(each), _parts(each.scored)) for each in found]
         print_table(("line", "reward", "test", "parts"), rows, empty="the file has no attempts")
     if wrong:
         lines = ", ".join(str(each.number) for each in wrong[:10])
@@ -198,7 +199,7 @@ def test(file: Path, weights: tuple[str, ...]) -> None:
         )
 
 
-def _said(tried: Any) -> str:
+def _outcome(tried: Any) -> str:
     if tried.pays_for_nothing:
         return "an empty answer would earn more"
     return "ok" if tried.is_wanted else "not what is wanted"
@@ -269,16 +270,8 @@ def audit(regrade: float, seed: int, tasks: Path | None) -> None:
 
 def _weights(given: tuple[str, ...]) -> dict[str, float]:
     """Returns the weights of ``--weight``; 1 where none is said."""
-    weights: dict[str, float] = {}
-    for each in given:
-        name, equals, number = each.partition("=")
-        try:
-            weights[name] = float(number) if equals else 1.0
-        except ValueError as error:
-            raise click.UsageError(
-                f"--weight {each!r}: {number!r} is not a number; write NAME=W, such as correctness=1"
-            ) from error
-    return weights
+    whole = (each if "=" in each else f"{each}=1" for each in given)
+    return numbers_by_name(whole, "--weight", "correctness=1")
 
 
 def _truths(file: Path | None) -> Truths | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 import time
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from learnloop.cli.assignments import values_by_name
 from learnloop.cli.output import (
     command_settings,
     console,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 REPLAYS = ("jsonl", "trace-replay", "learnloop/TraceReplay-v0")
 """Environments that show a log and try nothing out: not what a policy can be evaluated in."""
 LINE_SECONDS = 10.0
-"""Where standard error is no terminal, a line of progress appears so often."""
+"""Where standard error is not a terminal, a line of progress appears so often."""
 
 
 @click.command("train")
@@ -95,8 +95,8 @@ def train(
     _refuse_contradictions(ctx)
     settings = command_settings()
     named = _given(network=network, device=device, checkpoint_interval=checkpoint_interval)
-    options = _joined(parse_assignments(assignments), named)
-    # What environments print is no result of this command.
+    options = _joined(values_by_name(assignments), named)
+    # What environments print is not a result of this command.
     with redirect_stdout(sys.stderr), _watch() as on_progress:
         if resume is not None and name is not None and open_run(resume, home=settings).record.status == "completed":
             run = open_run(resume, home=settings)  # nothing is left to train; it is to be registered
@@ -166,22 +166,6 @@ def _refuse_contradictions(ctx: click.Context) -> None:
         raise click.UsageError(f"a run that is resumed goes on with its own options; leave out {names}")
 
 
-def parse_assignments(assignments: tuple[str, ...]) -> dict[str, Any]:
-    """Returns the options of ``--set``: JSON values, or texts where they are none."""
-    found: dict[str, Any] = {}
-    for assignment in assignments:
-        key, separator, value = assignment.partition("=")
-        if not separator or not key:
-            raise click.BadParameter(f"{assignment!r} is not KEY=VALUE", param_hint="--set")
-        if key in found:
-            raise click.BadParameter(f"{key!r} is set twice", param_hint="--set")
-        try:
-            found[key] = json.loads(value)
-        except ValueError:
-            found[key] = {"True": True, "False": False, "None": None}.get(value, value)
-    return found
-
-
 def show_run(run: Run, evaluation: RunEvaluation | None) -> None:
     """Prints what each seed learned, and the statistics over seeds."""
     results = run.record.results
@@ -247,8 +231,8 @@ def _watch() -> Iterator[Callable[[Progress], None]]:
 
 
 def _label(progress: Progress) -> str:
-    """Returns what a training is called; the seeds of twins are long numbers."""
-    return f"seed {progress.seed}" if progress.seed < 1_000_000 else "twin"
+    """Returns what a training is called; the seeds of shuffled controls are long numbers."""
+    return f"seed {progress.seed}" if progress.seed < 1_000_000 else "shuffled control"
 
 
 class _Lines:

@@ -134,11 +134,11 @@ def test_times_as_people_write_them() -> None:
     assert parse_age(" 90M ") == timedelta(minutes=90)
     assert parse_age("4w") == timedelta(days=28)
     for wrong in ("", "30", "d", "-1d", "1y", "1.5d", "9999999d", "30 d"):
-        with pytest.raises(UsageError, match="is no span of time"):
+        with pytest.raises(UsageError, match="is not a span of time"):
             parse_age(wrong)
     assert parse_moment("2026-01-31") == datetime(2026, 1, 31, tzinfo=UTC)
     assert parse_moment("2026-01-31T12:00:00+02:00") == datetime(2026, 1, 31, 10, tzinfo=UTC)
     assert abs(now() - timedelta(hours=2) - parse_moment("2h")) < timedelta(seconds=10)
     for wrong in ("", "yesterday", "2026-13-01", "0001-01-01T00:00:00+14:00"):
-        with pytest.raises(UsageError, match="is no time"):
+        with pytest.raises(UsageError, match="is not a time"):
             parse_moment(wrong)

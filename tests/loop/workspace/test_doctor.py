@@ -64,7 +64,7 @@ def test_a_checkpoint_that_is_damaged_is_made_anew(home: Path, damage: bool) -> 
         path.write_bytes(b"other")
     check = checks(home)["checkpoint of bot.route"]
     assert check.ok
-    assert "it is learned anew from the log" in check.advice
+    assert "it is learned again from the log" in check.advice
 
 
 def test_a_home_that_is_not_there_yet_has_a_disk(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from learnloop.cli.assignments import texts_by_name
 from learnloop.cli.output import json_option, open_workspace, printed_json, progress, say
 
 if TYPE_CHECKING:
@@ -65,8 +66,8 @@ def redact(
     """
     if (bool(episodes) + is_all + (agent is not None)) != 1:
         raise click.UsageError("say what to look through: EPISODE..., --agent NAME or --all")
-    change = open_workspace().episodes.redact
-    found = change(episodes=episodes, agent=agent, patterns=_patterns(patterns), dry_run=dry_run)
+    rules = texts_by_name(patterns, "--pattern", "order=ORD-[0-9]{6}")
+    found = open_workspace().episodes.redact(episodes=episodes, agent=agent, patterns=rules, dry_run=dry_run)
     if printed_json("learnloop.redaction/v1", dry_run=dry_run, result=found):
         return
     counts = ", ".join(f"{count:,} {name.replace('_', ' ')}s" for name, count in found.num_changed.items()) or "nothing"
@@ -147,13 +148,3 @@ def _counts(found: Removal) -> str:
 def _say_scrubbed(scrubbed: bool) -> None:
     if not scrubbed:
         say("old bytes stay in the database's log until others have finished reading; run this again later", error=True)
-
-
-def _patterns(given: tuple[str, ...]) -> dict[str, str]:
-    patterns: dict[str, str] = {}
-    for each in given:
-        name, separator, source = each.partition("=")
-        if not separator:
-            raise click.UsageError(f"--pattern {each!r} is no NAME=REGEX, such as order=ORD-[0-9]{{6}}")
-        patterns[name] = source
-    return patterns

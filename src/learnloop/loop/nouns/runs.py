@@ -38,7 +38,7 @@ class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
         return html_table(self.rows(), f"the first is better with probability {found.probability:.2f} ({sure})")
 
 
-class Runs(Noun):
+class TrainingRuns(Noun):
     """The trainings of a workspace; ``latest`` names the newest."""
 
     def list(self) -> Listing[RunRecord]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from learnloop.loop.nouns.labels import Labels
     from learnloop.loop.nouns.policies import RegisteredPolicies
     from learnloop.loop.nouns.rewards import Rewards
-    from learnloop.loop.nouns.runs import Runs
+    from learnloop.loop.nouns.runs import TrainingRuns
     from learnloop.loop.nouns.spans import Spans
 
 
@@ -67,11 +67,11 @@ class Workspace(WorkspaceCore):
         return RegisteredPolicies(self)
 
     @cached_property
-    def runs(self) -> Runs:
+    def runs(self) -> TrainingRuns:
         """Trainings: ``list``, ``open``, ``train``, ``resume``, ``compare``."""
-        from learnloop.loop.nouns.runs import Runs
+        from learnloop.loop.nouns.runs import TrainingRuns
 
-        return Runs(self)
+        return TrainingRuns(self)
 
     @cached_property
     def datasets(self) -> Datasets:

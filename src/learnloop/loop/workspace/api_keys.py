@@ -84,7 +84,7 @@ def revoke_key(workspace: WorkspaceCore, api_key_id: str) -> ApiKey:
 
 
 def verify_key(keys: Iterable[ApiKey], secret: str, *, at: datetime | None = None) -> ApiKey | None:
-    """Returns the key that ``secret`` is, compared in constant time; None where it is none, ended or was revoked.
+    """Returns the key that ``secret`` is, compared in constant time; None: it is not a key, or ended, or was revoked.
 
     Args:
         keys: those to look among.

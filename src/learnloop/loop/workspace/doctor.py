@@ -128,7 +128,7 @@ def _blob_checks(workspace: WorkspaceCore, blobs: BlobStore, versions: list[Poli
         check = _attempt(f"checkpoint of {state.agent_id}.{state.policy}", partial(_read, blobs, state.checkpoint_path))
         num_whole += check.ok
         if not check.ok:
-            advice = f"nothing to do, it is learned anew from the log ({check.advice})"
+            advice = f"nothing to do, it is learned again from the log ({check.advice})"
             yield msgspec.structs.replace(check, ok=True, advice=advice)
     yield Check(name="blobs", ok=True, found=f"{num_whole:,} whole")
 

@@ -22,7 +22,7 @@ class _Room(NamedTuple):
 
     built_in: Mapping[str, Any]
     check: Callable[[str, Any], object]
-    """Raises UsageError where a value is none of the kind."""
+    """Raises UsageError where a value is not of the kind."""
 
 
 _ROOMS: Mapping[Kind, _Room] = {

@@ -43,7 +43,7 @@ class RewardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Let a learned reward be all that is weighed; what is optimised then finds its faults."""
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FileSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What only a settings file says."""
 
     redaction: RedactionSettings = RedactionSettings()
@@ -58,7 +58,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """After how many days episodes are removed by ``apply_retention``; None: never."""
 
 
-class Settings(Rules, frozen=True, kw_only=True):
+class Settings(FileSettings, frozen=True, kw_only=True):
     """Where things are, and who said so."""
 
     home: Path
@@ -70,7 +70,7 @@ class Settings(Rules, frozen=True, kw_only=True):
 
     @property
     def shown_database(self) -> str:
-        """The database's URL without its passwords, as it may be printed; its scheme alone where it is no URL."""
+        """The database's URL without its passwords, as it may be printed; its scheme alone where it is not a URL."""
         return shown_url(self.database)
 
     @property
@@ -84,7 +84,7 @@ class Settings(Rules, frozen=True, kw_only=True):
         return file_of(self.database)
 
 
-class _SettingsFile(Rules, frozen=True, kw_only=True):
+class _SettingsFile(FileSettings, frozen=True, kw_only=True):
     home: str | None = None
     database: str | None = None
 
@@ -104,7 +104,7 @@ def find_settings(
         start: the folder to begin at; this folder where None.
 
     Raises:
-        UsageError: the settings file cannot be read or has an unknown key, or the database's URL is none.
+        UsageError: the settings file cannot be read or has an unknown key, or the database's URL is not valid.
     """
     here = _current_folder()
     path, from_file = _read_settings_file(here / (start or ""))
@@ -127,7 +127,7 @@ def find_settings(
         home=folder,
         database=anchored(found_database, relative_to, database_origin),
         origins={"home": home_origin, "database": database_origin},
-        **{name: getattr(from_file, name) for name in Rules.__struct_fields__},
+        **{name: getattr(from_file, name) for name in FileSettings.__struct_fields__},
     )
 
 

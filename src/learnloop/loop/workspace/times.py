@@ -20,7 +20,7 @@ def parse_age(text: str) -> timedelta:
     """
     match = _AGE.fullmatch(text.strip().lower())
     if match is None:
-        raise UsageError(f"{text!r} is no span of time; write a number and m, h, d or w, such as 30d")
+        raise UsageError(f"{text!r} is not a span of time; write a number and m, h, d or w, such as 30d")
     return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
@@ -37,5 +37,5 @@ def parse_moment(text: str) -> datetime:
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise UsageError(
-            f"{text!r} is no time; write 2026-01-31, 2026-01-31T12:00:00Z or how long ago, such as 2h or 7d"
+            f"{text!r} is not a time; write 2026-01-31, 2026-01-31T12:00:00Z or how long ago, such as 2h or 7d"
         ) from error
