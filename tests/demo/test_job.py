@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from learnloop.algorithms import load_policy
+from learnloop.cli.main import run
 from learnloop.core.records import Decision, Episode, Event, Reward, Span, Verdict
 from learnloop.demo.job import BEST_FIXED, DemoResult, run_job
 from learnloop.demo.packing import CODECS
@@ -93,10 +94,14 @@ def test_all_of_it_is_recorded_and_can_be_evaluated_again(first: tuple[Loop, Dem
 
 
 @pytest.mark.slow
-def test_the_command_prints_its_schema(tmp_path: Path) -> None:
-    learned = run_command(tmp_path)
-    assert learned.returncode == 0, learned.stderr
-    assert json.loads(learned.stdout).keys() == {
+def test_the_command_prints_its_schema(
+    first: tuple[Loop, DemoResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With the job that was run already; the other command below runs it in whole."""
+    monkeypatch.setenv("LEARNLOOP_HOME", str(tmp_path))
+    monkeypatch.setattr("learnloop.demo.job.run_job", lambda *given, **options: first[1])
+    assert run(["demo", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out).keys() == {
         "schema", "verdict", "learned_reward", "best_fixed_reward", "random_reward", "optimum_reward", "p_value",
         "seconds", "policy_version",
     }  # fmt: skip
