@@ -207,7 +207,7 @@ def activate(decision_id: str) -> None:
 @click.option("--max-missing", type=click.FloatRange(0, 1), help="A larger share without a reward is refused [0.01].")
 @json_option
 def evaluate(agent: str, policy: str, targets: tuple[str, ...], **options: Any) -> None:
-    """Tell what other policies would have earned on the logged decisions.
+    """Show what other policies would have earned on the logged decisions.
 
     \b
     Examples:
@@ -243,7 +243,7 @@ def _print_evaluation(found: Counterfactual) -> None:
 @click.option("--newest", type=click.IntRange(min=1), help="Of so many decisions, the newest [all].")
 @json_option
 def match_rate_(agent: str, policy: str, newest: int | None) -> None:
-    """Tell how often the policy would have chosen what your own logic chose.
+    """Show how often the policy would have chosen what your own logic chose.
 
     \b
     Examples:

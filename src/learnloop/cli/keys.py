@@ -27,7 +27,7 @@ def keys() -> None:
 def create(name: str, scopes: tuple[str, ...], expires_days: int | None) -> None:
     """Make a key called NAME and print its secret, this once; only its SHA-256 is stored.
 
-    From the first key on, every route but /health and /livez needs one; a running server heeds it within a second.
+    From the first key on, every route but /health and /livez needs one; running servers know it within a second.
 
     \b
     Examples:
@@ -67,7 +67,7 @@ def list_() -> None:
 @click.argument("key_id")
 @json_option
 def revoke(key_id: str) -> None:
-    """End the key with the id KEY_ID for good; running servers heed it within a second.
+    """End the key with the id KEY_ID for good; running servers know it within a second.
 
     \b
     Examples:

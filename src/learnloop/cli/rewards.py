@@ -211,9 +211,9 @@ def _outcome(tried: Any) -> str:
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the bootstrap.")
 @json_option
 def calibrate(component: str, min_kappa: float, seed: int) -> None:
-    """Hold the scores of COMPONENT against labels.
+    """Compare the scores of COMPONENT with labels.
 
-    Exits with 7 unless the stored scores surely agree with what people said.
+    Exits with 7 unless it is certain that the stored scores agree with what people said.
 
     \b
     Examples:

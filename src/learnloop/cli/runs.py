@@ -60,7 +60,7 @@ def show(run: str, evaluate: bool, episodes: int) -> None:
 @click.option("--episodes", type=_EPISODES, default=100, show_default=True, help="Held out, of each seed.")
 @json_option
 def compare(first: str, second: str, episodes: int) -> None:
-    """Tell how two trainings in one environment fare against each other on held-out episodes.
+    """Show how two trainings in one environment fare against each other on held-out episodes.
 
     \b
     Examples:

@@ -181,28 +181,18 @@ class Rewards(Noun):
         page = RewardLedger(self._workspace.store).shares(**narrowed)
         return Page(page.rows, _SHARE, page.next_cursor)
 
-    def totals(
-        self,
-        *,
-        agent: str | None = None,
-        task: str | None = None,
-        episode: str | None = None,
-        limit: int = 100,
-        after: str | None = None,
-    ) -> Page[AgentTotal]:
+    def totals(self, *, limit: int = 100, after: str | None = None, **narrowed: Any) -> Page[AgentTotal]:
         """Returns what agents were credited with in all, by name; of each run, only what counts.
 
         Args:
-            agent: only this one.
-            task: only for tries at this task.
-            episode: only for the run with this id.
             limit: the most agents to list.
             after: ``next_cursor`` of the page before.
+            narrowed: ``agent``, ``task`` and ``episode`` of ``RewardLedger.totals``.
 
         Raises:
             UsageError: the limit is out of range.
         """
-        totals = partial(RewardLedger(self._workspace.store).totals, agent=agent, task=task, episode=episode)
+        totals = partial(RewardLedger(self._workspace.store).totals, **narrowed)
         found = totals(limit=limit, after=after)
         last = found[-1].agent_id if len(found) == limit else None
         has_more = last is not None and totals(limit=1, after=last) != []
