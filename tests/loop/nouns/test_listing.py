@@ -12,6 +12,7 @@ from learnloop.core.errors import UsageError
 from learnloop.core.records import Reward, Span, SpanStatus
 from learnloop.loop import Workspace, find_settings
 from learnloop.loop.nouns.listing import Listing, Page, columns
+from tests.test_import_cost import measure
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -87,3 +88,10 @@ def test_rewards_are_listed_in_the_order_of_the_log(workspace: Workspace) -> Non
     for wrong in ({"limit": 0}, {"after": "d1"}, {"after": "n0"}, {"after": ""}):
         with pytest.raises(UsageError):
             workspace.rewards.list(**wrong)  # type: ignore[arg-type]
+
+
+def test_reading_traces_does_not_wait_for_numpy(tmp_path: Path) -> None:
+    place = f"{str(tmp_path)!r}"
+    made = f"import learnloop as ll; ws = ll.Workspace(ll.loop.find_settings({place}), create=True)"
+    _, modules = measure(f"{made}; ws.episodes.list(); ws.spans.list(); ws.close()", repetitions=1)
+    assert "numpy" not in modules

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from learnloop.core.checks import check_range
 from learnloop.core.errors import UsageError
 from learnloop.core.records import Record
-from learnloop.evaluation.tables import html_table
 from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.store import Store
 from learnloop.store.queries.records import newest_records
@@ -55,6 +54,8 @@ class Listing(list[T]):
 
     def _repr_html_(self) -> str:
         """Returns the listing as a table, which notebooks show."""
+        from learnloop.evaluation.tables import html_table  # and with it numpy, for which listing does not wait
+
         return html_table(self.rows())
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import builtins
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from learnloop.core.errors import NotFoundError, UsageError, one_of
 from learnloop.core.records import AliasMove, Certificate, PolicyVersion
-from learnloop.evaluation.compare import Comparison
-from learnloop.evaluation.tables import html_table
-from learnloop.loop.agent.proving import ProofResult, evaluate, prove_from_log, verification_options
 from learnloop.loop.nouns.listing import Listing, Noun, columns
+
+if TYPE_CHECKING:
+    from learnloop.evaluation.compare import Comparison
+    from learnloop.loop.agent.proving import ProofResult
 
 
 class ListedVersion(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +50,8 @@ class VersionDetail(msgspec.Struct, frozen=True, kw_only=True):
 
     def _repr_html_(self) -> str:
         """Returns its proofs as a table, which notebooks show."""
+        from learnloop.evaluation.tables import html_table
+
         pointing = ", ".join(sorted(each for each, number in self.aliases.items() if number == self.version.version))
         title = f"{self.version.policy}@{self.version.version} {pointing}".rstrip()
         return html_table([_CERTIFICATE(each) for each in self.certificates], title)
@@ -178,6 +181,8 @@ class RegisteredPolicies(Noun):
             NotFoundError: no such version, or none of its held-out tasks is left.
             UsageError: the baseline is unknown or cannot be had for these tasks.
         """
+        from learnloop.loop.agent.proving import evaluate
+
         return evaluate(self._workspace, reference, baseline, seed=seed)
 
     def prove(self, agent: str, policy: str, **options: Any) -> ProofResult:
@@ -187,4 +192,6 @@ class RegisteredPolicies(Noun):
             NotFoundError: no decision of the policy has a reward.
             UsageError: there is no such option.
         """
+        from learnloop.loop.agent.proving import prove_from_log, verification_options
+
         return prove_from_log(self._workspace, agent, policy, verification_options(options))
