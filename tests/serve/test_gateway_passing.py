@@ -11,13 +11,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from learnloop.traces.conversation.dialects.chat_completions import ChatCompletions
 
 from learnloop.core.records import Episode, Span, SpanStatus
 from learnloop.loop import Workspace
 from learnloop.serve.routes.gateway import Gateway, GatewayOptions, make_gateway
 from learnloop.serve.routes.gateway_runs import RunName, Runs
 from learnloop.serve.service import Service
-from learnloop.traces.conversation.dialects.chat_completions import ChatCompletions
 from learnloop.traces.conversation.messages import text_of
 from learnloop.traces.recording.clients.calls import ModelCall
 from tests.serve.conftest import Running, Start

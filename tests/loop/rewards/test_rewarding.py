@@ -34,7 +34,8 @@ from learnloop.rewards.sharing.ledger import RewardLedger
 from learnloop.traces.datasets.building import build_dataset
 from learnloop.traces.datasets.groups import count_groups
 from learnloop.traces.datasets.logged_episodes import NOT_COMPUTED
-from learnloop.traces.exporting import episode_records, to_execution_trace
+from learnloop.traces.exporting.episodes import episode_records
+from learnloop.traces.exporting.execution_trace import to_execution_trace
 from tests.loop.recorded_runs import T0, answered, episode, span
 
 

@@ -33,26 +33,26 @@ def test_several_answers_in_pieces_with_calls_without_index() -> None:
         return {"id": "c", "choices": [{"index": index, "delta": delta}]}
 
     call = {"id": "1", "function": {"name": "f", "arguments": '{"a":'}}
-    made = CHAT.assembled([
+    made = CHAT.join_chunks([
         chunk(1, content="se"), chunk(0, tool_calls=[call]), chunk(0, tool_calls=[{"function": {"arguments": "1}"}}]),
         chunk(1, content="cond"), chunk(2, refusal="no"), {"choices": [], "usage": {"prompt_tokens": 1}},
     ])  # fmt: skip
-    first, second, third = CHAT.answer(made).output
+    first, second, third = CHAT.read_response(made).output
     assert [(part["name"], part["arguments"]) for part in tool_calls_of(first)] == [("f", {"a": 1})]
     assert (text_of(second), text_of(third)) == ("second", "no")
-    assert CHAT.answer(made).attributes["usage"] == {"input_tokens": 1}
+    assert CHAT.read_response(made).attributes["usage"] == {"input_tokens": 1}
 
 
 def test_whole_calls_in_single_chunks_without_index_stay_apart() -> None:
     """Some servers send each parallel call whole, in a chunk of its own, and number none."""
     calls = [{"id": str(n), "function": {"name": "f", "arguments": f'{{"a": {n}}}'}} for n in range(3)]
-    made = CHAT.assembled([{"choices": [{"index": 0, "delta": {"tool_calls": [each]}}]} for each in calls])
-    (answer,) = CHAT.answer(made).output
+    made = CHAT.join_chunks([{"choices": [{"index": 0, "delta": {"tool_calls": [each]}}]} for each in calls])
+    (answer,) = CHAT.read_response(made).output
     assert [part["arguments"] for part in tool_calls_of(answer)] == [{"a": 0}, {"a": 1}, {"a": 2}]
 
 
 def test_thinking_and_tools_of_claude_in_pieces() -> None:
-    made = CLAUDE.assembled([
+    made = CLAUDE.join_chunks([
         {"type": "message_start", "message": {"id": "m", "usage": {
             "input_tokens": 3, "cache_read_input_tokens": 20, "cache_creation_input_tokens": 7, "output_tokens": 1}}},
         {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}},
@@ -66,7 +66,7 @@ def test_thinking_and_tools_of_claude_in_pieces() -> None:
         {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 9}},
         {"type": "message_stop"},
     ])  # fmt: skip
-    answer = CLAUDE.answer(made)
+    answer = CLAUDE.read_response(made)
     (said,) = answer.output
     assert said["parts"][0] == {"type": "reasoning", "content": "let me"}
     assert [(part["id"], part["arguments"]) for part in tool_calls_of(said)] == [("t", {"a": 2})]
@@ -82,15 +82,15 @@ def test_an_answer_of_several_items_is_known_when_it_is_sent_again() -> None:
         {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
         {"type": "function_call", "call_id": "2", "name": "f", "arguments": "{}"},
     ]
-    (answer,) = RESPONSES.answer({"output": items}).output
+    (answer,) = RESPONSES.read_response({"output": items}).output
     given = [{"role": "user", "content": "hi"}, *items, {"type": "function_call_output", "call_id": "1", "output": "x"}]
-    asked = RESPONSES.asked({"model": "m", "input": given}).messages
+    asked = RESPONSES.read_request({"model": "m", "input": given}).messages
     assert [each["role"] for each in asked] == ["user", "assistant", "tool"]
     assert fingerprint(asked[1]) == fingerprint(answer)
 
 
 def test_a_response_that_broke_off_has_what_came() -> None:
-    made = RESPONSES.assembled([
+    made = RESPONSES.join_chunks([
         {"type": "response.created", "response": {"id": "r", "status": "in_progress"}},
         {"type": "response.output_item.added", "output_index": 0, "item": {"type": "message", "content": []}},
         {"type": "response.output_text.delta", "output_index": 0, "delta": "one "},
@@ -99,6 +99,6 @@ def test_a_response_that_broke_off_has_what_came() -> None:
             "type": "function_call", "name": "f", "call_id": "1", "arguments": ""}},
         {"type": "response.function_call_arguments.delta", "output_index": 1, "delta": '{"a": 1}'},
     ])  # fmt: skip
-    (answer,) = RESPONSES.answer(made).output
+    (answer,) = RESPONSES.read_response(made).output
     assert text_of(answer) == "one two"
     assert tool_calls_of(answer)[0]["arguments"] == {"a": 1}

@@ -11,7 +11,7 @@ from learnloop.core.records import Episode, EpisodeStatus, Reward, Span
 from learnloop.traces.conversation.messages import read_message, text_of
 from learnloop.traces.conversation.steps import steps_of
 from learnloop.traces.importing.building import EpisodeBuilder
-from learnloop.traces.importing.formats.base import ContentIds, Source
+from learnloop.traces.importing.formats.base import ItemReader, Source
 
 FILE_TIME = datetime(2026, 5, 1, tzinfo=UTC)
 SOURCE = Source("crew", "folder/file.json", "file.json", FILE_TIME)
@@ -29,8 +29,12 @@ CONVERSATION = [
 ]
 
 
+class Reader(ItemReader):
+    format_name = "test"
+
+
 def builder(**given: object) -> EpisodeBuilder:
-    return EpisodeBuilder(SOURCE, ContentIds("test"), "e1", **given)  # type: ignore[arg-type]
+    return EpisodeBuilder(Reader(SOURCE), "e1", **given)  # type: ignore[arg-type]
 
 
 def parts(records: list[object]) -> tuple[Episode, list[Span], list[Reward]]:

@@ -18,16 +18,9 @@ from learnloop.store import Store
 from learnloop.store.full_text import matches
 from learnloop.traces.conversation.messages import message, text_part
 from learnloop.traces.conversation.steps import steps_of
-from learnloop.traces.otlp import (
-    Assembler,
-    AssemblyOptions,
-    Mapped,
-    decode_logs,
-    decode_traces,
-    map_logs,
-    map_spans,
-)
-from learnloop.traces.otlp.mapping import PARTIAL
+from learnloop.traces.otlp.assembly import Assembler, AssemblyOptions
+from learnloop.traces.otlp.decode import decode_logs, decode_traces
+from learnloop.traces.otlp.mapping import PARTIAL, Mapped, map_logs, map_spans
 from learnloop.traces.search import catch_up, parse_query
 from tests.traces.otlp import requests as otlp
 from tests.traces.otlp.requests import SECOND, T0, Raw, event, log, ours, span, trace_id

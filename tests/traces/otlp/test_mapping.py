@@ -12,8 +12,8 @@ import pytest
 from learnloop.core.records import Reward, Span, SpanStatus
 from learnloop.traces.conversation.messages import message, text_part, tool_call_part, tool_response_part
 from learnloop.traces.conversation.steps import steps_of
-from learnloop.traces.otlp import decode_logs, decode_traces, map_logs, map_spans
-from learnloop.traces.otlp.mapping import PARTIAL
+from learnloop.traces.otlp.decode import decode_logs, decode_traces
+from learnloop.traces.otlp.mapping import PARTIAL, map_logs, map_spans
 from tests.traces.otlp import requests as otlp
 from tests.traces.otlp.requests import SECOND, T0, Raw, event, log, ours, span, span_id, trace_id
 

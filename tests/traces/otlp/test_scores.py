@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from learnloop.core.records import Reward
-from learnloop.traces.otlp import decode_logs, decode_traces, map_logs, map_spans
+from learnloop.traces.otlp.decode import decode_logs, decode_traces
+from learnloop.traces.otlp.mapping import map_logs, map_spans
 from tests.traces.otlp import requests as otlp
 from tests.traces.otlp.requests import T0, Raw, event, log, ours, span, trace_id
 

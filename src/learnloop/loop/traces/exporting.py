@@ -11,7 +11,8 @@ from learnloop.core.errors import UsageError
 from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.system.files import make_folder, output_file
 from learnloop.traces import export_records
-from learnloop.traces.exporting import atif_files, execution_trace_files, write_atif_lines
+from learnloop.traces.exporting.atif import atif_files, write_atif_lines
+from learnloop.traces.exporting.execution_trace import execution_trace_files
 
 ExportFormat = Literal["learnloop", "atif", "execution-trace"]
 LINES_SUFFIX = ".jsonl"
@@ -32,7 +33,8 @@ def export_as(
 
     ``learnloop`` writes one file of all records. ``atif`` writes a file a trajectory into a folder, or one file of
     lines where ``target`` is ``-`` (standard output) or ends with ``.jsonl``. ``execution-trace`` writes a file a run
-    into folders by date. A file appears whole or not at all.
+    into folders by date. A file appears whole or not at all. A link is followed; a pipe or a device is written to,
+    never replaced.
 
     Raises:
         UsageError: the format needs a folder and ``target`` is none.

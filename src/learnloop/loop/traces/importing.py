@@ -15,6 +15,7 @@ from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.traces import ImportReport, import_file
 from learnloop.traces.datasets.groups import GroupReport, count_groups
 from learnloop.traces.importing.files import format_of
+from learnloop.traces.importing.report import ImportSums
 
 Progress = Callable[[int], None]
 _ZIP_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error)
@@ -37,23 +38,12 @@ class LeftFile(msgspec.Struct, frozen=True, kw_only=True):
     """It is of a known format and cannot be read as that; False: it is of no known format."""
 
 
-class Imports(msgspec.Struct, frozen=True, kw_only=True):
+class Imports(ImportSums, frozen=True, kw_only=True):
     """What an import of several files found."""
 
     files: list[ImportedFile]
     left: list[LeftFile]
-    num_records: dict[str, int]
-    """In all files, by type."""
-    num_new: int
-    """Records that the store did not have yet."""
-    num_steps: int
-    num_episodes_with_outcome: int
-    num_episodes_without_reward: int
-    num_decisions_without_propensity: int
-    num_model_calls_without_token_ids: int
-    num_bad_lines: int
     groups: GroupReport
-    """Of the agents in the files, attempts that were imported earlier included."""
 
 
 def find_files(paths: Sequence[Path]) -> list[tuple[Path, str]]:
@@ -153,7 +143,7 @@ def _together(imported: list[ImportedFile], left: list[LeftFile], groups: GroupR
         records.update(report.num_records)
     sums = {
         name: sum(getattr(report, name) for report in reports)
-        for name in Imports.__struct_fields__
+        for name in ImportSums.__struct_fields__
         if name.startswith("num_") and name != "num_records"
     }
     return Imports(files=imported, left=left, num_records=dict(records), groups=groups, **sums)

@@ -310,7 +310,7 @@ def _begin(gateway: Gateway, name: RunName, path: str, content: bytes) -> _Recor
         body = None if dialect is None else decoded(content)
         if dialect is None or body is None:
             return None
-        asked = dialect.asked(body)
+        asked = dialect.read_request(body)
         told = asked.attributes.get("previous_response_id")
         earlier = told if isinstance(told, str) else None
         run = gateway.runs.begin(name, [fingerprint(each) for each in asked.messages], earlier)

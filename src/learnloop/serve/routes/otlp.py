@@ -23,7 +23,8 @@ from learnloop.serve.http.operations import Operations
 from learnloop.serve.http.problems import Problem
 from learnloop.serve.http.site import MIB
 from learnloop.serve.service import Service, service_of
-from learnloop.traces.otlp import AssemblyOptions, Encoding, encode_status
+from learnloop.traces.otlp.assembly import AssemblyOptions
+from learnloop.traces.otlp.decode import Encoding, encode_status
 
 PROTOBUF = "application/x-protobuf"
 JSON = "application/json"

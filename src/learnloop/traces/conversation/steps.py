@@ -20,6 +20,7 @@ from learnloop.core.records import Json, Span, SpanStatus
 from learnloop.traces.conversation.conversations import Conversations
 from learnloop.traces.conversation.messages import (
     Message,
+    Part,
     fingerprint,
     messages_of,
     parsed,
@@ -81,7 +82,10 @@ def steps_of(spans: Iterable[Span]) -> list[Step]:
     for _, messages, _ in read:
         for said in messages:
             responses.update((part["id"], part.get("response")) for part in tool_responses_of(said) if part.get("id"))
-    return [_step(span, messages, output, tools, responses) for span, messages, output in read]
+    return [
+        _step(span, messages, output, [_answered(part, tools, span.started_at, responses) for part in _asked(output)])
+        for span, messages, output in read
+    ]
 
 
 def count_steps(spans: Sequence[Span]) -> int:
@@ -248,13 +252,7 @@ def _sorted(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value, order="sorted").decode()
 
 
-def _step(
-    span: Span, messages: list[Message], output: Message | None, tools: _ToolSpans, responses: Mapping[str, Any]
-) -> Step:
-    calls = []
-    for part in [] if output is None else tool_calls_of(output):
-        found = tools.answer(part.get("id"), str(part.get("name")), part.get("arguments"), span.started_at)
-        calls.append(_answered(part, found, responses))
+def _step(span: Span, messages: list[Message], output: Message | None, calls: list[ToolCall]) -> Step:
     return Step(
         span_id=span.span_id,
         model=span.name,
@@ -268,13 +266,18 @@ def _step(
     )
 
 
-def _answered(part: Message, span: Span | None, responses: Mapping[str, Any]) -> ToolCall:
-    call_id = part.get("id")
+def _asked(output: Message | None) -> list[Part]:
+    return [] if output is None else tool_calls_of(output)
+
+
+def _answered(part: Part, tools: _ToolSpans, after: datetime, responses: Mapping[str, Any]) -> ToolCall:
+    """Returns a call that was asked for ``after`` a time, with what is known of its result."""
+    call_id, name, arguments = part.get("id"), str(part.get("name")), part.get("arguments")
+    span = tools.answer(call_id, name, arguments, after)
     call_id = call_id if isinstance(call_id, str) else None
-    if span is None:
-        result = responses.get(call_id) if call_id else None
-        return ToolCall(call_id=call_id, name=str(part.get("name")), arguments=part.get("arguments"), result=result)
-    return _tool_call(span, call_id)
+    if span is not None:
+        return _tool_call(span, call_id)
+    return ToolCall(call_id=call_id, name=name, arguments=arguments, result=responses.get(call_id or ""))
 
 
 def _tool_call(span: Span, call_id: str | None) -> ToolCall:
@@ -293,14 +296,4 @@ def _tool_call(span: Span, call_id: str | None) -> ToolCall:
 def _tool_step(span: Span) -> Step:
     call_id = span.attributes.get("call_id")
     call = _tool_call(span, call_id if isinstance(call_id, str) else None)
-    return Step(
-        span_id=span.span_id,
-        model="",
-        messages=[],
-        output=None,
-        tool_calls=[call],
-        error=call.error,
-        attributes={name: value for name, value in span.attributes.items() if name not in ("input", "output")},
-        started_at=span.started_at,
-        ended_at=span.ended_at,
-    )
+    return msgspec.structs.replace(_step(span, [], None, [call]), model="", error=call.error)

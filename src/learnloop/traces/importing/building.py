@@ -8,16 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from learnloop.core.errors import FormatError
 from learnloop.core.records import Episode, EpisodeStatus, Record, Reward, Span, SpanStatus
 from learnloop.traces.conversation.messages import Message, Part, tool_calls_of, tool_responses_of
 from learnloop.traces.conversation.steps import TOOL_OPERATION
-from learnloop.traces.importing.formats.base import ContentIds, Source
+from learnloop.traces.importing.formats.base import ItemReader
+from learnloop.traces.json_values import present
 
 _TICK = timedelta(microseconds=1)
 _LATEST = datetime.max.replace(tzinfo=UTC) - _TICK
+
+
+class Turn(NamedTuple):
+    """A message of a conversation, and what is known beside it; of a tool's result, what it says of its call itself."""
+
+    message: Message
+    at: datetime | None = None
+    name: str | None = None
+    arguments: Any = None
+    error: str | None = None
 
 
 class EpisodeBuilder:
@@ -30,8 +41,7 @@ class EpisodeBuilder:
 
     def __init__(
         self,
-        source: Source,
-        ids: ContentIds,
+        reader: ItemReader,
         episode_id: str,
         *,
         task_id: str | None = None,
@@ -43,8 +53,7 @@ class EpisodeBuilder:
         """Begins an episode.
 
         Args:
-            source: the file.
-            ids: of the format, whose name is the episode's source.
+            reader: of the file; its format's name is the episode's source.
             episode_id: of the run.
             task_id: what it was to do.
             attempt: which try at the task, counted from 0.
@@ -53,15 +62,14 @@ class EpisodeBuilder:
             metadata: what else is known; entries that are None are left out.
         """
         self.episode_id = episode_id
-        self.root_id = ids.derive("span", episode_id)
-        self._source = source
-        self._ids = ids
-        self._agent_id = agent_id or source.agent_id
+        self.root_id = reader.ids.derive("span", episode_id)
+        self._ids = reader.ids
+        self._agent_id = agent_id or reader.source.agent_id
         self._task_id = task_id
         self._attempt = attempt
-        self._metadata = {name: value for name, value in (metadata or {}).items() if value is not None}
+        self._metadata = present(metadata or {})
         self._times_known = started_at is not None
-        self._started_at = started_at or source.modified_at
+        self._started_at = started_at or reader.source.modified_at
         self._moment = self._started_at
         self._ended_at = self._started_at
         self._num_spans = 0
@@ -102,30 +110,31 @@ class EpisodeBuilder:
         self._num_messages[thread] = earlier + len(messages) + len(said)
         return self.span("chat", model, started_at, ended_at, parent_id=parent_id, error=error, **given)
 
-    def conversation(self, messages: Iterable[Message], *, model: str = "", thread: str = "") -> list[str]:
-        """Adds a whole conversation: a call of the model for each answer in it, a call of a tool for each result.
-
-        Returns:
-            The ids of the spans of the model's calls.
-        """
+    def conversation(self, messages: Iterable[Message | Turn], *, model: str = "") -> None:
+        """Adds a whole conversation: a call of the model for each answer in it, a call of a tool for each result."""
         waiting: list[Message] = []
         asked: dict[str | None, Part] = {}
-        spans: list[str] = []
-        for said in messages:
+        for turn in (each if isinstance(each, Turn) else Turn(each) for each in messages):
+            said = turn.message
             if said["role"] == "assistant":
-                spans.append(self.chat(model, waiting, said, thread=thread))
+                self.chat(model, waiting, said, started_at=turn.at)
                 waiting = []
                 asked = {part.get("id"): part for part in tool_calls_of(said)}
                 continue
             waiting.append(said)
             for part in tool_responses_of(said):
                 call = asked.get(part.get("id"), {})
-                name = call.get("name") or said.get("name") or ""
-                error = "the tool reported an error" if part.get("is_error") else None
-                self.tool(name, call.get("arguments"), part.get("response"), call_id=part.get("id"), error=error)
+                error = turn.error or ("the tool reported an error" if part.get("is_error") else None)
+                self.tool(
+                    turn.name or call.get("name") or said.get("name") or "",
+                    call.get("arguments") if turn.arguments is None else turn.arguments,
+                    part.get("response"),
+                    call_id=part.get("id"),
+                    started_at=turn.at,
+                    error=error,
+                )
         if waiting:
             self.note(messages_after_last_answer=waiting)
-        return spans
 
     def tool(
         self,
@@ -194,15 +203,24 @@ class EpisodeBuilder:
             name=name,
             value=None if value is None else float(value),
             weight=weight,
-            source=self._format,
+            source=self._ids.format_name,
             reason=reason,
             created_at=created_at or self._ended_at,
         )
         self._records.append(reward)
 
+    def known_reward(self, name: str, value: float | None, *, weight: float = 1.0, reason: str | None = None) -> None:
+        """Adds a reward of the episode where its value is known.
+
+        Raises:
+            FormatError: it is no number.
+        """
+        if value is not None:
+            self.reward(name, value, weight=weight, reason=reason)
+
     def note(self, **metadata: Any) -> None:
         """Adds to the episode's metadata what is not None."""
-        self._metadata.update({name: value for name, value in metadata.items() if value is not None})
+        self._metadata.update(present(metadata))
 
     def span_id(self, key: str) -> str:
         """Returns the id of the span with this ``key``, in this episode or another: what is the same is kept once."""
@@ -241,7 +259,7 @@ class EpisodeBuilder:
             agent_id=self._agent_id,
             task_id=self._task_id,
             attempt=self._attempt,
-            source=self._format,
+            source=self._ids.format_name,
             status=EpisodeStatus.COMPLETED if error is None else EpisodeStatus.FAILED,
             terminated=terminated and not truncated,
             truncated=truncated,
@@ -250,14 +268,10 @@ class EpisodeBuilder:
             ended_at=end,
             metadata=metadata,
         )
-        added, self._records = self._records, []
+        added = self.take()
         root = name or self._agent_id
         self._add_span(self.root_id, None, "invoke_agent", root, self._started_at, end, error, attributes)
         return [episode, *self._records, *added]
-
-    @property
-    def _format(self) -> str:
-        return self._ids.format_name
 
     def _tick(self) -> datetime:
         self._moment = min(self._moment, _LATEST) + _TICK
@@ -285,6 +299,6 @@ class EpisodeBuilder:
             error=error,
             started_at=started_at,
             ended_at=ended_at,
-            attributes={key: value for key, value in attributes.items() if value is not None},
+            attributes=present(attributes),
         )
         self._records.append(span)

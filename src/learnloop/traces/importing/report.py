@@ -25,12 +25,9 @@ class LineFault(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What an import found."""
+class ImportSums(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found, in one file or in several."""
 
-    format: str
-    num_lines: int
-    """Lines, or items of a file that is not made of lines."""
     num_records: Mapping[str, int]
     """Records in the file, by type."""
     num_steps: int
@@ -38,8 +35,6 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     num_new: int
     """Records that the store did not have yet; 0 when a file is imported again."""
     num_bad_lines: int
-    bad_lines: list[LineFault]
-    """The first of them."""
     num_episodes_with_outcome: int
     """Those that have a reward."""
     num_episodes_without_reward: int
@@ -49,7 +44,17 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     num_model_calls_without_token_ids: int
     """A language model cannot be trained on them token by token as it was sampled."""
     groups: GroupReport | None = None
-    """Of the agents in the file, attempts that were imported earlier included; None: nothing was stored."""
+    """Of the agents in the files, attempts that were imported earlier included; None: nothing was stored."""
+
+
+class ImportReport(ImportSums, frozen=True, kw_only=True):
+    """What an import of a file found."""
+
+    format: str
+    num_lines: int
+    """Lines, or items of a file that is not made of lines."""
+    bad_lines: list[LineFault]
+    """The first of them."""
 
 
 class Tally:

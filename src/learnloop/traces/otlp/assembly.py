@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
+from typing import Self
 
 import msgspec
 
@@ -162,7 +163,7 @@ class Assembler:
         for entry in left:
             entry.future.set_exception(ConflictError("the receiver was closed; send it again"))
 
-    def __enter__(self) -> Assembler:
+    def __enter__(self) -> Self:
         self.start()
         return self
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from learnloop.core.decoding import decode_json
 from learnloop.core.errors import FormatError
@@ -33,6 +33,7 @@ _MAX_UINT64 = 2**64 - 1
 _KINDS = {"INTERNAL": 1, "SERVER": 2, "CLIENT": 3, "PRODUCER": 4, "CONSUMER": 5}
 _CODES = {"OK": 1, "ERROR": 2}
 Object = Mapping[str, Any]
+T = TypeVar("T")
 
 
 def read_traces(body: bytes) -> WireTraces:
@@ -59,15 +60,7 @@ def traces_of(request: Object) -> WireTraces:
     Raises:
         FormatError: what should be a list or an object is none.
     """
-    rejections = Rejections()
-    spans: list[WireSpan] = []
-    for origin, part in _parts(request, "resourceSpans", "scopeSpans"):
-        for raw in _objects(part, "spans"):
-            try:
-                spans.append(_span(raw, origin))
-            except FormatError as error:
-                rejections.add(str(error))
-    return WireTraces(spans, rejections)
+    return WireTraces(*_items(request, ("resourceSpans", "scopeSpans", "spans"), _span))
 
 
 def logs_of(request: Object) -> WireLogs:
@@ -76,15 +69,22 @@ def logs_of(request: Object) -> WireLogs:
     Raises:
         FormatError: what should be a list or an object is none.
     """
+    return WireLogs(*_items(request, ("resourceLogs", "scopeLogs", "logRecords"), _log))
+
+
+def _items(
+    request: Object, names: tuple[str, str, str], read: Callable[[Object, WireScope], T]
+) -> tuple[list[T], Rejections]:
+    """Returns the spans or log records of a request, and which of them cannot be read."""
     rejections = Rejections()
-    logs: list[WireLog] = []
-    for origin, part in _parts(request, "resourceLogs", "scopeLogs"):
-        for raw in _objects(part, "logRecords"):
+    found: list[T] = []
+    for origin, part in _parts(request, *names[:2]):
+        for raw in _objects(part, names[2]):
             try:
-                logs.append(_log(raw, origin))
+                found.append(read(raw, origin))
             except FormatError as error:
                 rejections.add(str(error))
-    return WireLogs(logs, rejections)
+    return found, rejections
 
 
 def _decoded(body: bytes) -> Object:

@@ -101,7 +101,7 @@ def _map_span(wire: WireSpan, received: datetime, origin: Json) -> Mapped:
 
 def _sorted_out(attributes: Mapping[str, Any]) -> tuple[Found, dict[str, dict[str, Any]], dict[str, Any]]:
     """Returns the attributes that we know, those that are spread over several names, and the others."""
-    found: Found = {}
+    found = Found()
     groups: dict[str, dict[str, Any]] = {}
     kept: dict[str, Any] = {}
     names, prefixes = aliases.NAMES, aliases.GROUPS
@@ -310,6 +310,3 @@ def _as_part(span: Span, said: list[Any]) -> Span:
 
 def _model_operation(operation: str) -> str:
     return "chat" if operation == "custom" else operation
-
-
-__all__ = ["PARTIAL", "Mapped", "map_logs", "map_spans", "our_span_id"]

@@ -7,11 +7,10 @@ from typing import Any
 
 from learnloop.traces.conversation.messages import as_text, messages_of, parsed
 from learnloop.traces.conversation.steps import MODEL_OPERATIONS, TOOL_OPERATION
+from learnloop.traces.json_values import present
 from learnloop.traces.otlp import aliases, content
 from learnloop.traces.otlp.wire import WireEvent
 
-Found = dict[str, tuple[int, str, Any]]
-"""The attributes that we know, by what they are: the rank of the name that was used, that name, the value."""
 Groups = dict[str, dict[str, Any]]
 """Attributes that are spread over several names, by ``aliases.GROUPS``."""
 
@@ -19,6 +18,23 @@ _AGENT_OPERATIONS = frozenset({"invoke_agent", "create_agent"})
 _MAX_NAME = 256
 _COPIED = ("provider", "response_id", "conversation_id", "user_id")
 _MODEL_GROUPS = ("llm_input", "llm_output", "prompt", "completion")
+
+
+class Found(dict[str, tuple[int, str, Any]]):
+    """The attributes that we know, by what they are: the rank of the name that was used, that name, the value."""
+
+    def value(self, slot: str) -> Any:
+        """Returns a value; None: there is none."""
+        return self[slot][2] if slot in self else None
+
+    def take(self, *slots: str) -> Any:
+        """Removes the first of ``slots`` that is there, and returns its value; None: there is none."""
+        slot = next((slot for slot in slots if slot in self), None)
+        return None if slot is None else self.pop(slot)[2]
+
+    def take_name(self, slot: str) -> str:
+        """Removes a short text and returns it; empty: there is none."""
+        return as_text(self.take(slot))[:_MAX_NAME]
 
 
 def operation_of(
@@ -29,13 +45,13 @@ def operation_of(
     What is taken is removed from ``found`` and ``groups``; what stays there is to be kept as it came.
     """
     operation = _operation(span_name, found, groups, messages)
-    agent = _short(found.pop("agent", None))
+    agent = found.take_name("agent")
     if agent:
         attributes["agent"] = agent
     for slot in _COPIED:
-        value = found.pop(slot, None)
-        if value is not None and value[2] not in (None, ""):
-            attributes[slot] = as_text(value[2])
+        value = found.take(slot)
+        if value not in (None, ""):
+            attributes[slot] = as_text(value)
     _note_task(found, attributes)
     if operation in MODEL_OPERATIONS:
         return operation, _model(span_name, found, groups, attributes, messages)
@@ -46,22 +62,21 @@ def operation_of(
     if operation in _AGENT_OPERATIONS:
         return operation, agent or _suffix(span_name, operation)
     if operation == "invoke_workflow":
-        return operation, _short(found.pop("workflow", None)) or _suffix(span_name, operation)
-    name = _short(found.pop("model", None)) if operation in ("embeddings", "rerank") else None
+        return operation, found.take_name("workflow") or _suffix(span_name, operation)
+    name = found.take_name("model") if operation in ("embeddings", "rerank") else None
     return operation, name or span_name
 
 
 def _operation(span_name: str, found: Found, groups: Groups, messages: Sequence[WireEvent]) -> str:
-    given = found.pop("operation", None)
-    if given is not None and isinstance(given[2], str) and given[2]:
-        return given[2][:_MAX_NAME]
-    kind = found.pop("span_kind", None)
-    if kind is not None:
-        return aliases.OPENINFERENCE_KINDS.get(str(kind[2]).upper(), "custom")
+    given = found.take("operation")
+    if isinstance(given, str) and given:
+        return given[:_MAX_NAME]
+    if "span_kind" in found:
+        return aliases.OPENINFERENCE_KINDS.get(str(found.take("span_kind")).upper(), "custom")
     for slot, table in (("request_type", aliases.REQUEST_TYPES), ("traceloop_kind", aliases.TRACELOOP_KINDS)):
-        value = found.get(slot)
-        if value is not None and str(value[2]) in table:
-            return table[str(found.pop(slot)[2])]
+        if (kind := str(found.value(slot))) in table:
+            del found[slot]
+            return table[kind]
     names_model = "model" in found or "request_model" in found
     says = messages or any(name in groups for name in _MODEL_GROUPS) or "input" in found or "output" in found
     if says or (names_model and "output_tokens" in found):
@@ -75,9 +90,7 @@ def _model(
     """Writes what a call of a model says, and returns the model."""
     said, answered = content.event_messages((each.name, each.attributes) for each in messages)
     inputs = _first_input(found, groups) or said
-    system = found.pop("system", None)
-    if system is not None:
-        inputs = [*content.system_message(system[2]), *inputs]
+    inputs = [*content.system_message(found.take("system")), *inputs]
     outputs = _first_output(found, groups) or answered
     if inputs:
         attributes["input"] = inputs
@@ -85,8 +98,8 @@ def _model(
         attributes["output"] = outputs
     _note_usage(found, attributes)
     _note_request(found, groups, attributes)
-    requested = _short(found.pop("request_model", None))
-    model = _short(found.pop("model", None))
+    requested = found.take_name("request_model")
+    model = found.take_name("model")
     if model and requested and requested != model:
         attributes.setdefault("request", {})["model"] = requested
     _note_finish(found, attributes)
@@ -96,95 +109,74 @@ def _model(
 
 def _first_input(found: Found, groups: Groups) -> list[Any]:
     """Returns the input from the best of the ways in which it was written."""
-    value = found.pop("input", None)
-    if value is not None:
-        return content.genai_messages(value[2])
+    if "input" in found:
+        return content.genai_messages(found.take("input"))
     if "llm_input" in groups:
         return content.openinference_messages(groups.pop("llm_input"))
     if "prompt" in groups:
         return content.traceloop_messages(groups.pop("prompt"), "user")
     if "llm_prompts" in groups:
         return content.plain_texts(groups.pop("llm_prompts"), "user")
-    value = found.pop("prompt_text", None) or found.pop("input_value", None)
-    return [] if value is None else messages_of(parsed(value[2]))
+    return messages_of(parsed(found.take("prompt_text", "input_value")))
 
 
 def _first_output(found: Found, groups: Groups) -> list[Any]:
-    value = found.pop("output", None)
-    if value is not None:
-        return content.genai_messages(value[2])
+    if "output" in found:
+        return content.genai_messages(found.take("output"))
     if "llm_output" in groups:
         return content.openinference_messages(groups.pop("llm_output"))
     if "completion" in groups:
         return content.traceloop_messages(groups.pop("completion"), "assistant")
     if "llm_choices" in groups:
         return content.plain_texts(groups.pop("llm_choices"), "assistant")
-    value = found.pop("completion_text", None) or found.pop("output_value", None)
-    if value is None:
-        return []
-    said = parsed(value[2])
+    said = parsed(found.take("completion_text", "output_value"))
     if isinstance(said, dict) and isinstance(said.get("choices"), list):  # the answer of a chat API, as it came
         said = [each.get("message", each) if isinstance(each, dict) else each for each in said["choices"]]
     return [{**each, "role": "assistant"} for each in messages_of(said)]
 
 
 def _tool(span_name: str, found: Found, attributes: dict[str, Any]) -> str:
-    arguments = found.pop("tool_input", None) or found.pop("input_value", None)
-    if arguments is not None and arguments[2] is not None:
-        attributes["input"] = parsed(arguments[2])
-    result = found.pop("tool_output", None) or found.pop("output_value", None)
-    if result is not None and result[2] is not None:
+    result = found.take("tool_output", "output_value")
+    known = {
+        "input": parsed(found.take("tool_input", "input_value")),
         # A text stays one: it is what the model was given.
-        attributes["output"] = result[2] if isinstance(result[2], str) else parsed(result[2])
-    call_id = found.pop("call_id", None)
-    if call_id is not None and call_id[2] not in (None, ""):
-        attributes["call_id"] = as_text(call_id[2])
-    name = _short(found.pop("tool", None)) or _short(found.pop("entity", None))
-    return name or _suffix(span_name, TOOL_OPERATION)
+        "output": result if isinstance(result, str) else parsed(result),
+        "call_id": as_text(found.take("call_id")) or None,
+    }
+    attributes.update(present(known))
+    return found.take_name("tool") or found.take_name("entity") or _suffix(span_name, TOOL_OPERATION)
 
 
 def _note_values(found: Found, attributes: dict[str, Any]) -> None:
     """Writes input and output of what is neither a model nor a tool."""
-    for slot, other, name in (("input", "input_value", "input"), ("output", "output_value", "output")):
-        value = found.pop(slot, None)
-        if value is not None:
-            attributes[name] = content.genai_messages(value[2])
-            continue
-        value = found.pop(other, None)
-        if value is not None and value[2] is not None:
-            attributes[name] = parsed(value[2])
+    for name in ("input", "output"):
+        if name in found:
+            attributes[name] = content.genai_messages(found.take(name))
+        elif (value := found.take(f"{name}_value")) is not None:
+            attributes[name] = parsed(value)
 
 
 def _note_usage(found: Found, attributes: dict[str, Any]) -> None:
-    usage = {}
-    for name in aliases.USAGE:
-        value = found.get(name)
-        if value is not None:
-            number = _count(value[2])
-            if number is not None:
-                usage[name] = number
-                del found[name]
+    usage = present({name: _count(found.value(name)) for name in aliases.USAGE})
+    for name in usage:
+        del found[name]
     if usage:
         attributes["usage"] = usage
-    cost = found.get("cost_usd")
-    if cost is not None and type(cost[2]) in (int, float):
-        attributes["cost_usd"] = found.pop("cost_usd")[2]
+    if type(found.value("cost_usd")) in (int, float):
+        attributes["cost_usd"] = found.take("cost_usd")
 
 
 def _note_request(found: Found, groups: Groups, attributes: dict[str, Any]) -> None:
     request: dict[str, Any] = {}
-    parameters = found.get("parameters")
-    if parameters is not None:
-        said = parsed(parameters[2])
-        if isinstance(said, dict):
-            request = {name: value for name, value in said.items() if name not in ("model", "messages", "tools")}
-            del found["parameters"]
+    said = parsed(found.value("parameters"))
+    if isinstance(said, dict):
+        request = {name: value for name, value in said.items() if name not in ("model", "messages", "tools")}
+        del found["parameters"]
     request.update({name: parsed(value) for name, value in groups.pop("request", {}).items()})
     if request:
         attributes["request"] = request
-    tools = found.pop("tools", None)
-    if tools is not None:
-        attributes["tools"] = parsed(tools[2])
+    if "tools" in found:
+        attributes["tools"] = parsed(found.take("tools"))
         return
     group = groups.pop("llm_tools", {})
     for name in [name for name in groups.get("functions", {}) if name.startswith("functions.")]:
@@ -194,9 +186,8 @@ def _note_request(found: Found, groups: Groups, attributes: dict[str, Any]) -> N
 
 
 def _note_finish(found: Found, attributes: dict[str, Any]) -> None:
-    value = found.pop("finish_reasons", None)
-    if value is not None:
-        given = parsed(value[2])
+    if "finish_reasons" in found:
+        given = parsed(found.take("finish_reasons"))
         attributes["finish_reasons"] = [as_text(each) for each in (given if isinstance(given, list) else [given])]
         return
     reasons = [
@@ -211,8 +202,7 @@ def _note_finish(found: Found, attributes: dict[str, Any]) -> None:
 def _note_tokens(found: Found, attributes: dict[str, Any]) -> None:
     ids = {}
     for name, slot in (("prompt", "prompt_token_ids"), ("completion", "completion_token_ids")):
-        value = found.get(slot)
-        listed = parsed(value[2]) if value is not None else None
+        listed = parsed(found.value(slot))
         if isinstance(listed, list) and listed and all(type(each) is int for each in listed):
             ids[name] = listed
             del found[slot]
@@ -222,18 +212,15 @@ def _note_tokens(found: Found, attributes: dict[str, Any]) -> None:
 
 def _note_task(found: Found, attributes: dict[str, Any]) -> None:
     """Writes which task and which attempt a span names, itself or in OpenInference's ``metadata``."""
-    said = found.get("metadata")
-    details = parsed(said[2]) if said is not None else None
+    details = parsed(found.value("metadata"))
     if isinstance(details, dict):
         for name, value in details.items():
             slot, _ = aliases.NAMES.get(name, (name, 0))
             if slot in (aliases.TASK, aliases.ATTEMPT):
                 found.setdefault(slot, (0, f"metadata.{name}", value))
-    task = found.get(aliases.TASK)
-    if task is not None and isinstance(task[2], str | int) and str(task[2]):
-        attributes["task_id"] = str(found.pop(aliases.TASK)[2])[:_MAX_NAME]
-    attempt = found.get(aliases.ATTEMPT)
-    number = _count(attempt[2]) if attempt is not None else None
+    if isinstance(task := found.value(aliases.TASK), str | int) and str(task):
+        attributes["task_id"] = str(found.take(aliases.TASK))[:_MAX_NAME]
+    number = _count(found.value(aliases.ATTEMPT))
     if number is not None:
         attributes["attempt"] = number
         del found[aliases.ATTEMPT]
@@ -248,10 +235,6 @@ def _count(value: Any) -> int | None:
     except (TypeError, ValueError, OverflowError):
         return None
     return number if 0 <= number < 2**62 and (not isinstance(value, float) or number == value) else None
-
-
-def _short(value: tuple[int, str, Any] | None) -> str:
-    return as_text(value[2])[:_MAX_NAME] if value is not None and value[2] is not None else ""
 
 
 def _suffix(span_name: str, operation: str) -> str:

@@ -15,7 +15,9 @@ from learnloop.store import Store
 from learnloop.traces import import_file
 from learnloop.traces.conversation.messages import message, text_part
 from learnloop.traces.importing.files import format_of
-from learnloop.traces.otlp import Assembler, AssemblyOptions, decode_traces, map_spans
+from learnloop.traces.otlp.assembly import Assembler, AssemblyOptions
+from learnloop.traces.otlp.decode import decode_traces
+from learnloop.traces.otlp.mapping import map_spans
 from tests.traces.formats.reading import (
     Imported,
     check_damaged,

@@ -154,7 +154,7 @@ def test_a_long_stream_costs_time_in_proportion(recorder: Recorder) -> None:
         chunk = {"choices": [{"index": 0, "delta": {"content": "x" * 200}}]}
         chunks = [chunk] * number
         begun = time.thread_time()
-        DIALECTS["/chat/completions"].assembled(chunks)
+        DIALECTS["/chat/completions"].join_chunks(chunks)
         return time.thread_time() - begun
 
     few = min(seconds(2_000) for _ in range(3))

@@ -7,10 +7,8 @@ gateway.
 from collections.abc import Mapping
 
 from learnloop.traces.conversation.dialects.anthropic_messages import AnthropicMessages
-from learnloop.traces.conversation.dialects.base import Answer, Asked, Dialect
-from learnloop.traces.conversation.dialects.chat_completions import ChatCompletions
-from learnloop.traces.conversation.dialects.completions import Completions
-from learnloop.traces.conversation.dialects.embeddings import Embeddings
+from learnloop.traces.conversation.dialects.base import Dialect, ModelRequest, ModelResponse
+from learnloop.traces.conversation.dialects.openai import ChatCompletions, Completions, Embeddings
 from learnloop.traces.conversation.dialects.responses import Responses
 
 DIALECTS: Mapping[str, Dialect] = {
@@ -27,11 +25,9 @@ def dialect_of(path: str) -> Dialect | None:
     """Returns the dialect that requests to ``path`` are in; None: what is asked there is no model's business."""
     plain = path.partition("?")[0].rstrip("/")
     plain = plain if plain.startswith("/") else f"/{plain}"
-    if "/threads/" in plain and plain.endswith(
-        "/messages"
-    ):  # OpenAI's assistants: what is put into a thread asks no model
+    if "/threads/" in plain and plain.endswith("/messages"):  # what is put into a thread of OpenAI's asks no model
         return None
     return next((dialect for end, dialect in DIALECTS.items() if plain.endswith(end)), None)
 
 
-__all__ = ["DIALECTS", "Answer", "Asked", "Dialect", "dialect_of"]
+__all__ = ["DIALECTS", "Dialect", "ModelRequest", "ModelResponse", "dialect_of"]

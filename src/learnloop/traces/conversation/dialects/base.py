@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from learnloop.traces.conversation.messages import Message
+from learnloop.traces.json_values import known_text, present, token_usage
 
 Body = Mapping[str, Any]
 
@@ -19,8 +21,8 @@ _REQUEST_OPTIONS = (
 _PIECES = "_pieces"
 
 
-class Asked(NamedTuple):
-    """A request, read."""
+class ModelRequest(NamedTuple):
+    """What is asked of a model."""
 
     model: str
     messages: list[Message]
@@ -30,8 +32,8 @@ class Asked(NamedTuple):
     is_streamed: bool = False
 
 
-class Answer(NamedTuple):
-    """A response, read."""
+class ModelResponse(NamedTuple):
+    """What a model answers."""
 
     output: list[Message]
     """The answers: usually one, several where several were asked for."""
@@ -39,34 +41,42 @@ class Answer(NamedTuple):
     """Of the span: ``usage``, ``finish_reasons``, ``response_id`` ..."""
 
 
-class Dialect(Protocol):
+class Dialect(ABC):
     """How one API asks and answers. What a body does not hold is left out, never guessed."""
 
-    operation: str
+    operation = "chat"
     """The operation of the span (OpenTelemetry GenAI)."""
 
-    def asked(self, body: Body) -> Asked:
+    @abstractmethod
+    def read_request(self, body: Body) -> ModelRequest:
         """Returns what a request says."""
-        ...
 
-    def answer(self, body: Body) -> Answer:
+    @abstractmethod
+    def read_response(self, body: Body) -> ModelResponse:
         """Returns what a response says."""
-        ...
 
-    def assembled(self, chunks: Sequence[Body]) -> Body:
+    @abstractmethod
+    def join_chunks(self, chunks: Sequence[Body]) -> Body:
         """Returns the response that a stream's chunks make together, as far as it came."""
-        ...
 
 
-def request_attributes(body: Body) -> dict[str, Any]:
-    """Returns the attributes that a request has in every API."""
+def request_of(body: Body, messages: list[Message], **more: Any) -> ModelRequest:
+    """Returns a request with the attributes that it has in every API, and ``more`` of them, as far as known."""
     options = {name: body[name] for name in _REQUEST_OPTIONS if body.get(name) is not None}
-    return present(request=options or None, tools=body.get("tools"), user=body.get("user"))
+    attributes = {"request": options or None, "tools": body.get("tools"), "user": body.get("user"), **more}
+    return ModelRequest(known_text(body.get("model")) or "", messages, present(attributes), bool(body.get("stream")))
 
 
-def present(**values: Any) -> dict[str, Any]:
-    """Returns the values that are known."""
-    return {name: value for name, value in values.items() if value is not None}
+def response_of(body: Body, output: list[Message], reasons: Sequence[Any] = (), **more: Any) -> ModelResponse:
+    """Returns a response with the attributes that it has in every API, and ``more`` of them, as far as known."""
+    attributes = {
+        "finish_reasons": [each for each in reasons if each] or None,
+        "response_id": body.get("id"),
+        "model": body.get("model"),
+        "usage": token_usage(body.get("usage")),
+        **more,
+    }
+    return ModelResponse(output, present(attributes))
 
 
 def add_text(made: dict[str, Any], name: str, piece: object) -> None:
@@ -79,25 +89,5 @@ def add_text(made: dict[str, Any], name: str, piece: object) -> None:
 def join_texts(made: dict[str, Any]) -> dict[str, Any]:
     """Returns ``made`` with its texts whole, after what it had of them."""
     for name, pieces in made.pop(_PIECES, {}).items():
-        made[name] = named(made.get(name)) + "".join(pieces)
+        made[name] = (known_text(made.get(name)) or "") + "".join(pieces)
     return made
-
-
-def mapping(value: object) -> Mapping[str, Any]:
-    """Returns ``value`` where it is an object, else an empty one."""
-    return value if isinstance(value, dict | Mapping) else {}
-
-
-def sequence(value: object) -> Sequence[Any]:
-    """Returns ``value`` where it is a list, else an empty one."""
-    return value if isinstance(value, list | tuple) else ()
-
-
-def named(value: object) -> str:
-    """Returns ``value`` where it is a text, else an empty one."""
-    return value if isinstance(value, str) else ""
-
-
-def integer(value: object) -> int | None:
-    """Returns ``value`` where it is a count, else None."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

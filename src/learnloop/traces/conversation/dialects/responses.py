@@ -5,63 +5,47 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from learnloop.traces.conversation.dialects.base import (
-    Answer,
-    Asked,
-    Body,
-    add_text,
-    join_texts,
-    mapping,
-    named,
-    present,
-    request_attributes,
-    sequence,
-)
-from learnloop.traces.conversation.dialects.chat_completions import usage_of
+from learnloop.traces.conversation.dialects import base
+from learnloop.traces.conversation.dialects.base import Body, ModelRequest, ModelResponse, add_text, join_texts
 from learnloop.traces.conversation.messages import Message, message, messages_of, read_message, text_part
+from learnloop.traces.json_values import find, known_list, known_object, known_text
 
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
 
 
-class Responses:
+class Responses(base.Dialect):
     """``POST /responses``."""
 
-    operation = "chat"
-
-    def asked(self, body: Body) -> Asked:
+    def read_request(self, body: Body) -> ModelRequest:
         """Returns what a request says; where it goes on with an earlier response, only what it adds."""
         instructions = body.get("instructions")
         messages = [message("system", text_part(instructions))] if isinstance(instructions, str) else []
         messages += _joined(messages_of(body.get("input")))
-        attributes = request_attributes(body)
-        attributes |= present(
-            previous_response_id=body.get("previous_response_id"), conversation_id=_conversation(body)
+        conversation = body.get("conversation")
+        return base.request_of(
+            body,
+            messages,
+            previous_response_id=body.get("previous_response_id"),
+            conversation_id=known_text(conversation) or known_text(find(conversation, "id")),
         )
-        return Asked(named(body.get("model")), messages, attributes, bool(body.get("stream")))
 
-    def answer(self, body: Body) -> Answer:
+    def read_response(self, body: Body) -> ModelResponse:
         """Returns what a response says; its items are one answer."""
-        output = [read_message({"role": "assistant", **mapping(item)}) for item in map(_without_role, _items(body))]
-        parts = [part for each in output for part in each["parts"]]
-        status = named(body.get("status"))
-        incomplete = mapping(body.get("incomplete_details")).get("reason")
-        error = mapping(body.get("error")).get("message")
-        return Answer([message("assistant", *parts)] if parts else [], present(
-            finish_reasons=[incomplete or status] if status else None,
-            response_id=body.get("id"),
-            model=body.get("model"),
-            usage=usage_of(mapping(body.get("usage"))) or None,
-            error=error,
-        ))  # fmt: skip
+        items = map(_without_role, known_list(body.get("output")))
+        parts = [part for item in items for part in read_message({"role": "assistant", **known_object(item)})["parts"]]
+        status = known_text(body.get("status"))
+        reasons = [find(body, "incomplete_details", "reason") or status] if status else []
+        output = [message("assistant", *parts)] if parts else []
+        return base.response_of(body, output, reasons, error=find(body, "error", "message"))
 
-    def assembled(self, chunks: Sequence[Body]) -> Body:
+    def join_chunks(self, chunks: Sequence[Body]) -> Body:
         """Returns the response of the last event; where the stream broke off, the items and texts that came."""
         begun: dict[str, Any] = {}
         items: dict[int, dict[str, Any]] = {}
         for chunk in chunks:
-            kind = named(chunk.get("type"))
+            kind = known_text(chunk.get("type")) or ""
             if kind in _ENDS:
-                return mapping(chunk.get("response"))
+                return known_object(chunk.get("response"))
             if isinstance(chunk.get("response"), dict):
                 begun = dict(chunk["response"])
             place = chunk.get("output_index")
@@ -71,7 +55,7 @@ class Responses:
 
 
 def _joined(messages: Sequence[Message]) -> list[Message]:
-    """Returns messages with the items of each answer in one, as ``answer`` reads them: text, calls, reasoning."""
+    """Returns messages with the items of each answer in one, as ``read_response`` gives them."""
     joined: list[Message] = []
     for each in messages:
         if joined and joined[-1]["role"] == each["role"] == "assistant":
@@ -83,7 +67,7 @@ def _joined(messages: Sequence[Message]) -> list[Message]:
 
 def _take(items: dict[int, dict[str, Any]], place: int, kind: str, chunk: Body) -> None:
     if kind in ("response.output_item.added", "response.output_item.done"):
-        items[place] = dict(mapping(chunk.get("item")))
+        items[place] = dict(known_object(chunk.get("item")))
         return
     item = items.setdefault(place, {})
     delta = chunk.get("delta")
@@ -101,18 +85,8 @@ def _whole(item: dict[str, Any]) -> dict[str, Any]:
     return item if text is None else {**item, "content": [{"type": "output_text", "text": text}]}
 
 
-def _items(body: Body) -> Sequence[Any]:
-    return sequence(body.get("output"))
-
-
 def _without_role(item: Any) -> Any:
     """Returns an item as ``read_message`` knows it: calls and reasoning have no role, messages have."""
     if isinstance(item, dict) and item.get("type") not in (None, "message"):
         return read_message({key: value for key, value in item.items() if key != "role"})
     return item
-
-
-def _conversation(body: Body) -> str | None:
-    conversation = body.get("conversation")
-    found = conversation if isinstance(conversation, str) else mapping(conversation).get("id")
-    return found if isinstance(found, str) else None

@@ -20,16 +20,12 @@ from learnloop.core.errors import FormatError
 from learnloop.core.records import Record
 from learnloop.traces.conversation.messages import Message, as_text, message, parsed, read_message, tool_response_part
 from learnloop.traces.importing.building import EpisodeBuilder
-from learnloop.traces.importing.formats.base import ContentIds, Source, TraceFormat, convert, parse_time
+from learnloop.traces.importing.formats.base import ItemReader, TraceFormat, convert, known_time, parse_time
+from learnloop.traces.json_values import find, known_object, present, token_usage
 
 OURS = "learnloop"
 """The entry of an ``extra`` that learnloop writes what the format has no place for into."""
 _MAX_NESTED = 16
-_METRICS = {
-    "prompt_tokens": "input_tokens",
-    "completion_tokens": "output_tokens",
-    "cached_tokens": "cached_input_tokens",
-}
 _Extra = dict[str, Any] | None
 
 
@@ -123,12 +119,10 @@ class _GivenReward(msgspec.Struct):
     created_at: str | None = None
 
 
-class AtifReader:
+class AtifReader(ItemReader):
     """Reads each trajectory into an episode."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._ids = ContentIds("atif")
+    format_name = "atif"
 
     def read(self, item: Any) -> list[Record]:
         """Returns the episode of one trajectory."""
@@ -137,13 +131,12 @@ class AtifReader:
         times = [parse_time(step.timestamp) for step in trajectory.steps if step.timestamp]
         agent = trajectory.agent or _Agent()
         builder = EpisodeBuilder(
-            self._source,
-            self._ids,
+            self,
             self._episode_id(item, trajectory, times),
             task_id=given.task_id,
             attempt=given.attempt,
             agent_id=given.agent_id or agent.name or None,
-            started_at=_time(given.started_at) or min(times, default=None),
+            started_at=known_time(given.started_at) or min(times, default=None),
             metadata=_metadata(trajectory, agent, given),
         )
         steps = _Steps(builder, trajectory, agent)
@@ -153,24 +146,20 @@ class AtifReader:
             terminated=given.terminated,
             truncated=given.truncated,
             error=given.error,
-            ended_at=_time(given.ended_at),
+            ended_at=known_time(given.ended_at),
             **{name: value for name, value in given.root.items() if name not in _FINISH},
         )
-
-    def finish(self) -> list[Record]:
-        """Returns nothing: each trajectory stands for itself."""
-        return []
 
     def _episode_id(self, item: Any, trajectory: _Trajectory, times: list[datetime]) -> str:
         """Returns an id of the run's own ids and the first times: some agents give every session the same id."""
         session = [trajectory.session_id or "", trajectory.trajectory_id or ""]
         if not any(session):
-            return self._ids.derive("episode", self._source.name, self._ids.for_line(item))
+            return self.unnamed_id(item)
         if not times:
-            return self._ids.derive("episode", *session, self._ids.for_line(item))
+            return self.ids.derive("episode", *session, self.ids.for_line(item))
         answer = next((step for step in trajectory.steps if step.source == "agent"), None)
         said = "" if answer is None else as_text([answer.timestamp, answer.message, answer.model_name])
-        return self._ids.derive("episode", *session, times[0].isoformat(), said)
+        return self.ids.derive("episode", *session, times[0].isoformat(), said)
 
     def _rewards(
         self, builder: EpisodeBuilder, trajectory: _Trajectory, given: _Given, spans: Mapping[int, str]
@@ -180,7 +169,7 @@ class AtifReader:
             span_id = None if reward.step_id is None else spans.get(reward.step_id)
             if reward.step_id is not None and span_id is None:
                 raise FormatError(f"a reward names step {reward.step_id}, which is no agent's step of the trajectory")
-            moment = _time(reward.created_at)
+            moment = known_time(reward.created_at)
             builder.reward(
                 reward.name,
                 reward.value,
@@ -243,8 +232,8 @@ class _Steps:
         )
         self._pending.append(said)
         if step.observation is not None:
-            results = [_without_none(msgspec.to_builtins(each)) for each in step.observation.results]
-            moment = _time(step.timestamp)
+            results = [present(msgspec.to_builtins(each)) for each in step.observation.results]
+            moment = known_time(step.timestamp)
             self._builder.span("custom", "observation", moment, parent_id=self._parent_id, output=results)
 
     def _act(self, number: int, step: _Step) -> None:
@@ -257,7 +246,7 @@ class _Steps:
             if called[0] is None:  # feedback on what the model said, without a call
                 content = response["parts"][0].get("response")
                 span_id = self._builder.span(
-                    "custom", "observation", _time(step.timestamp), parent_id=parent_id, output=content
+                    "custom", "observation", known_time(step.timestamp), parent_id=parent_id, output=content
                 )
             else:
                 span_id = self._tool(step, called[0], called[1], response, parent_id)
@@ -274,19 +263,19 @@ class _Steps:
             "request": {"reasoning_effort": step.reasoning_effort} if step.reasoning_effort is not None else None,
             "tools": self._agent.tool_definitions if not self.spans else None,
             "extra": _foreign(step.extra),
-            "metrics_extra": _other_metrics(step.metrics, _object(ours.get("attributes"))),
+            "metrics_extra": _other_metrics(step.metrics, known_object(ours.get("attributes"))),
             "num_model_calls": step.llm_call_count if step.llm_call_count != 1 else None,
         }
-        kept = _object(ours.get("attributes"))
+        kept = known_object(ours.get("attributes"))
         attributes.update({name: value for name, value in kept.items() if name not in _CHAT})
         error = ours.get("error")
-        ended_at = _time(ours.get("ended_at"))
+        ended_at = known_time(ours.get("ended_at"))
         pending, self._pending = self._pending, []
         return self._builder.chat(
             step.model_name or self._agent.model_name or "",
             pending,
             None if ours.get("no_output") is True else _answer(step),
-            started_at=_time(ours.get("started_at")) or _time(step.timestamp),
+            started_at=known_time(ours.get("started_at")) or known_time(step.timestamp),
             ended_at=ended_at,
             parent_id=self._parent_id,
             error=error if isinstance(error, str) else None,
@@ -304,12 +293,12 @@ class _Steps:
             _arguments(call),
             response["parts"][0].get("response"),
             call_id=_call_id(call),
-            started_at=_time(ours.get("started_at")) or _time(step.timestamp),
-            ended_at=_time(ours.get("ended_at")),
+            started_at=known_time(ours.get("started_at")) or known_time(step.timestamp),
+            ended_at=known_time(ours.get("ended_at")),
             parent_id=parent_id,
             error=error if isinstance(error, str) else None,
             subagents=result.subagent_trajectory_ref if result else None,
-            **{name: value for name, value in _object(ours.get("attributes")).items() if name not in _CHAT},
+            **{name: value for name, value in known_object(ours.get("attributes")).items() if name not in _CHAT},
         )
         references = result.subagent_trajectory_ref if result else None
         for reference in references if isinstance(references, list) else []:
@@ -408,11 +397,7 @@ def _content(value: Any) -> Any:
 def _usage(metrics: _Metrics | None) -> dict[str, int] | None:
     if metrics is None:
         return None
-    found = {ours: getattr(metrics, theirs) for theirs, ours in _METRICS.items()}
-    reasoning = (metrics.extra or {}).get("reasoning_tokens")
-    if isinstance(reasoning, int) and not isinstance(reasoning, bool):
-        found["reasoning_tokens"] = reasoning
-    return {name: value for name, value in found.items() if value is not None} or None
+    return token_usage({**msgspec.structs.asdict(metrics), "reasoning_tokens": find(metrics.extra, "reasoning_tokens")})
 
 
 def _other_metrics(metrics: _Metrics | None, kept: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -435,7 +420,7 @@ def _metadata(trajectory: _Trajectory, agent: _Agent, given: _Given) -> dict[str
         "session_id": trajectory.session_id if not given.agent_id else given.metadata.get("session_id"),
         "trajectory_id": trajectory.trajectory_id,
         "schema_version": trajectory.schema_version,
-        "agent": _without_none(msgspec.to_builtins(msgspec.structs.replace(agent, tool_definitions=None))) or None,
+        "agent": present(msgspec.to_builtins(msgspec.structs.replace(agent, tool_definitions=None))) or None,
         "notes": trajectory.notes,
         "final_metrics": trajectory.final_metrics,
         "continued_trajectory_ref": trajectory.continued_trajectory_ref,
@@ -445,29 +430,16 @@ def _metadata(trajectory: _Trajectory, agent: _Agent, given: _Given) -> dict[str
 
 def _told_rewards(extra: _Extra) -> list[tuple[str, float]]:
     """Returns the numbers that a trajectory's ``extra`` calls its reward."""
-    rewards = (extra or {}).get("rewards")
-    given = {"reward": (extra or {}).get("reward"), **(rewards if isinstance(rewards, dict) else {})}
+    given = {"reward": find(extra, "reward"), **known_object(find(extra, "rewards"))}
     return [(name, value) for name, value in given.items() if isinstance(value, int | float)]
 
 
 def _ours(extra: _Extra) -> dict[str, Any]:
-    return _object((extra or {}).get(OURS))
+    return dict(known_object(find(extra, OURS)))
 
 
 def _foreign(extra: _Extra) -> dict[str, Any] | None:
     return {name: value for name, value in (extra or {}).items() if name != OURS} or None
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _without_none(value: dict[str, Any]) -> dict[str, Any]:
-    return {name: each for name, each in value.items() if each is not None}
-
-
-def _time(value: Any) -> datetime | None:
-    return parse_time(value) if isinstance(value, str) and value else None
 
 
 def _is_trajectory(value: Any) -> bool:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import IO, TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from learnloop.core.decoding import NOT_JSON
 from learnloop.core.errors import FormatError
-from learnloop.core.records import Record
+from learnloop.core.records import Record, Task
+from learnloop.traces.json_values import present
 
 if TYPE_CHECKING:
     from learnloop.store import Connection
@@ -22,8 +24,10 @@ Line = Mapping[str, Any]
 T = TypeVar("T")
 Words = Annotated[str, msgspec.Meta(min_length=1)]
 """Text that must say something."""
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+"""How many, or which one counted from 0."""
 Milliseconds = Annotated[int, msgspec.Meta(ge=0)]
-"""How long something took."""
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
 class Source(NamedTuple):
@@ -38,6 +42,16 @@ class Source(NamedTuple):
     modified_at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
     """When it was last written: no run in it ended later. It stands in where a format carries no times."""
 
+    @property
+    def plain_name(self) -> str:
+        """The last part of its path without ``.gz``."""
+        return self.file_name.removesuffix(".gz")
+
+    def says(self, pattern: re.Pattern[str]) -> dict[str, str | None]:
+        """Returns what its name says in the groups of ``pattern``; nothing where it is not such a name."""
+        found = pattern.fullmatch(self.plain_name)
+        return found.groupdict() if found else {}
+
 
 class PartlyReadError(FormatError):
     """A part of an item cannot be read as what it claims to be; ``records`` are those of the other parts."""
@@ -47,8 +61,50 @@ class PartlyReadError(FormatError):
         self.records = records
 
 
-class ItemReader(Protocol):
-    """Reads the items of one file, in order."""
+class ContentIds:
+    """Ids made of content: the same lines give the same ids, and repeated lines ids of their own.
+
+    Attributes:
+        format_name: whose ids; those of two formats never meet.
+    """
+
+    def __init__(self, format_name: str) -> None:
+        self.format_name = format_name
+        self._seen: set[int] = set()
+        """The first 8 bytes of each digest: a file may have millions of lines."""
+        self._repeats: Counter[int] = Counter()
+
+    def for_line(self, line: Line) -> str:
+        """Returns an id of ``line`` and of how often the same line came before it."""
+        digest = hashlib.sha256(msgspec.json.encode(line, order="sorted"))
+        mark = int.from_bytes(digest.digest()[:8])
+        if mark in self._seen:
+            self._repeats[mark] += 1
+        else:
+            self._seen.add(mark)
+        return self.derive(digest.hexdigest(), str(self._repeats[mark] + 1 if mark in self._repeats else 1))
+
+    def derive(self, *parts: str) -> str:
+        """Returns an id of ``parts``, the same at each import."""
+        return hashlib.sha256("\x1f".join([self.format_name, *parts]).encode()).hexdigest()[:32]
+
+
+class ItemReader:
+    """Reads the items of one file, in order. A format's reader says its name, and overrides ``read``.
+
+    Attributes:
+        format_name: the name that ids are made with and that records have as their source.
+        source: the file.
+        ids: of this format.
+    """
+
+    format_name: ClassVar[str]
+
+    def __init__(self, source: Source) -> None:
+        """Reads nothing yet."""
+        self.source = source
+        self.ids = ContentIds(self.format_name)
+        self._known_tasks: set[str] = set()
 
     def read(self, item: Any) -> list[Record]:
         """Returns the records that ``item`` makes.
@@ -57,11 +113,23 @@ class ItemReader(Protocol):
             PartlyReadError: a part of the item is not what the format says; it brings what was made of the rest.
             FormatError: the item is not what the format says; nothing was made of it.
         """
-        ...
+        raise NotImplementedError
 
     def finish(self) -> list[Record]:
-        """Returns the records that only the end of the file makes."""
-        ...
+        """Returns the records that only the end of the file makes: none where each item stands for itself."""
+        return []
+
+    def unnamed_id(self, item: Any) -> str:
+        """Returns the id of an episode that carries none of its own: it is made of the file's name and of its item."""
+        return self.ids.derive("episode", self.source.name, self.ids.for_line(item))
+
+    def task_records(self, task_id: str, metadata: Mapping[str, Any]) -> list[Record]:
+        """Returns what a task is, the first time that something is known of it; entries that are None are left out."""
+        known = present(metadata)
+        if task_id in self._known_tasks or not known:
+            return []
+        self._known_tasks.add(task_id)
+        return [Task(task_id=task_id, created_at=self.source.modified_at, metadata=known)]
 
 
 Shape = Literal["lines", "document", "archive"]
@@ -104,34 +172,6 @@ class TraceFormat(NamedTuple):
         return self._replace(name=name, fits=fits, shape="document", document_items=items)
 
 
-class ContentIds:
-    """Ids made of content: the same lines give the same ids, and repeated lines ids of their own.
-
-    Attributes:
-        format_name: whose ids; those of two formats never meet.
-    """
-
-    def __init__(self, format_name: str) -> None:
-        self.format_name = format_name
-        self._seen: set[int] = set()
-        """The first 8 bytes of each digest: a file may have millions of lines."""
-        self._repeats: Counter[int] = Counter()
-
-    def for_line(self, line: Line) -> str:
-        """Returns an id of ``line`` and of how often the same line came before it."""
-        digest = hashlib.sha256(msgspec.json.encode(line, order="sorted"))
-        mark = int.from_bytes(digest.digest()[:8])
-        if mark in self._seen:
-            self._repeats[mark] += 1
-        else:
-            self._seen.add(mark)
-        return self.derive(digest.hexdigest(), str(self._repeats[mark] + 1 if mark in self._repeats else 1))
-
-    def derive(self, *parts: str) -> str:
-        """Returns an id of ``parts``, the same at each import."""
-        return hashlib.sha256("\x1f".join([self.format_name, *parts]).encode()).hexdigest()[:32]
-
-
 def decode_json(raw: bytes) -> Any:
     """Returns the value of a JSON text. NaN and infinities, which Python's own ``json`` writes, are read as None.
 
@@ -166,6 +206,17 @@ def convert(line: object, kind: type[T]) -> T:
         raise FormatError(str(error)) from error
 
 
+def required_list(field: str, value: Any) -> list[Any]:
+    """Returns ``value``, an empty list where it is None.
+
+    Raises:
+        FormatError: it is no list; the message names ``field``.
+    """
+    if value is not None and not isinstance(value, list):
+        raise FormatError(f"{field} is a {type(value).__name__}; a list is needed")
+    return value or []
+
+
 def parse_time(text: str) -> datetime:
     """Returns the moment that an RFC 3339 ``text`` names; without an offset it is read as UTC.
 
@@ -179,13 +230,35 @@ def parse_time(text: str) -> datetime:
         raise FormatError(f"timestamp {text!r} is not RFC 3339, such as 2026-01-31T12:00:00Z") from error
 
 
-def shifted(moment: datetime, milliseconds: int) -> datetime:
-    """Returns the moment that lies so many milliseconds after ``moment``.
+def known_time(value: Any) -> datetime | None:
+    """Returns the moment that ``value`` names, None where it is no text that says something.
+
+    Raises:
+        FormatError: it is a text and names none.
+    """
+    return parse_time(value) if isinstance(value, str) and value else None
+
+
+def shifted(moment: datetime, *, milliseconds: float = 0, seconds: float = 0) -> datetime:
+    """Returns the moment that lies so much after ``moment``, or before where it is negative.
 
     Raises:
         FormatError: it lies before the year 1 or after the year 9999.
     """
     try:
-        return moment + timedelta(milliseconds=milliseconds)
+        return moment + timedelta(milliseconds=milliseconds, seconds=seconds)
     except OverflowError as error:
-        raise FormatError(f"{milliseconds} ms from {moment.isoformat()} is no time that can be kept") from error
+        given = f"{milliseconds} ms" if milliseconds else f"{seconds} s"
+        raise FormatError(f"{given} from {moment.isoformat()} is no time that can be kept") from error
+
+
+def has_fields(*names: str) -> Callable[[Any], bool]:
+    """Returns what tells whether a value is an object with these fields."""
+    wanted = frozenset(names)
+    return lambda value: isinstance(value, dict) and wanted <= value.keys()
+
+
+def first_has_fields(*names: str) -> Callable[[Any], bool]:
+    """Returns what tells whether a value is a list that begins with an object with these fields."""
+    fits = has_fields(*names)
+    return lambda value: isinstance(value, list) and any(map(fits, value[:1]))

@@ -30,7 +30,8 @@ from learnloop.traces.conversation.messages import (
     tool_responses_of,
 )
 from learnloop.traces.importing.building import EpisodeBuilder
-from learnloop.traces.importing.formats.base import ContentIds, Line, Source, TraceFormat, convert, parse_time
+from learnloop.traces.importing.formats.base import ItemReader, Line, Source, TraceFormat, convert, parse_time
+from learnloop.traces.json_values import anthropic_usage, find, known_text
 
 _TALK = ("user", "assistant", "system")
 _SYNTHETIC = "<synthetic>"
@@ -118,9 +119,9 @@ class _Thread:
 class _Session:
     """One session: its threads, and the records that came."""
 
-    def __init__(self, source: Source, ids: ContentIds, session_id: str, started_at: datetime | None) -> None:
-        episode_id = ids.derive("episode", session_id or source.name)
-        self._builder = EpisodeBuilder(source, ids, episode_id, started_at=started_at)
+    def __init__(self, reader: ItemReader, session_id: str, started_at: datetime | None) -> None:
+        episode_id = reader.ids.derive("episode", session_id or reader.source.name)
+        self._builder = EpisodeBuilder(reader, episode_id, started_at=started_at)
         self._session_id = session_id
         self._threads: dict[str, _Thread] = {"": _Thread("")}
         self._places: dict[str, tuple[str, int, str | None]] = {}
@@ -142,8 +143,8 @@ class _Session:
             self.counts["repeated"] += 1
             return []
         thread = self._thread_of(entry)
-        for name, value in (("cwd", entry.cwd), ("git_branch", entry.git_branch), ("version", entry.version)):
-            if isinstance(value, str) and value:
+        for name in ("cwd", "git_branch", "version"):
+            if value := known_text(getattr(entry, name)):
                 self._facts.setdefault(name, value)
         if moment is not None:
             thread.started_at = min(thread.started_at or moment, moment)
@@ -223,14 +224,11 @@ class _Session:
             thread.pending, thread.asked = [], {}
 
     def _answer_tool(self, thread: _Thread, entry: _Entry, part: Mapping[str, Any], moment: datetime | None) -> None:
-        call_id = part.get("id")
-        call_id = call_id if isinstance(call_id, str) else ""
+        call_id = known_text(part.get("id")) or ""
         asked = thread.asked.pop(call_id, None)
         key = asked.key if asked else self._key(call_id, entry.uuid)
         if not entry.is_sidechain:
-            result = entry.tool_use_result
-            agent = result.get("agentId") if isinstance(result, Mapping) else None
-            self._agents[agent if isinstance(agent, str) else entry.agent_id or ""] = key
+            self._agents[known_text(find(entry.tool_use_result, "agentId")) or entry.agent_id or ""] = key
         response = part.get("response")
         self._builder.tool(
             asked.name if asked else "",
@@ -260,7 +258,7 @@ class _Session:
         call.parts += said["parts"]
         call.started_at = call.started_at or moment
         call.ended_at = moment or call.ended_at
-        call.usage = _usage(raw.get("usage")) or call.usage
+        call.usage = anthropic_usage(raw.get("usage")) or call.usage
         call.request_id = entry.request_id or call.request_id
         if isinstance(raw.get("stop_reason"), str):
             call.finish_reason = raw["stop_reason"]
@@ -290,8 +288,7 @@ class _Session:
             return
         key = self._key(call_id, entry.uuid)
         thread.asked[call_id] = _Asked(str(part.get("name")), arguments, moment, key)
-        prompt = arguments.get("prompt") if isinstance(arguments, Mapping) else None
-        if isinstance(prompt, str):
+        if isinstance(prompt := find(arguments, "prompt"), str):
             self._prompts[prompt] = key
 
     def _close(self, thread: _Thread) -> None:
@@ -354,12 +351,13 @@ class _Session:
         return known if len(known) >= _LONG else f"{self._session_id} {known}"
 
 
-class ClaudeCodeReader:
+class ClaudeCodeReader(ItemReader):
     """Reads the records of sessions into an episode a session."""
 
+    format_name = "claude-code"
+
     def __init__(self, source: Source) -> None:
-        self._source = source
-        self._ids = ContentIds("claude-code")
+        super().__init__(source)
         self._sessions: dict[str, _Session] = {}
         self._others: dict[str | None, Counter[str]] = {}
         """Records of other kinds, by session; None: they name none."""
@@ -383,7 +381,7 @@ class ClaudeCodeReader:
         moment = parse_time(entry.timestamp) if entry.timestamp is not None else None
         session_id = entry.session_id or ""
         if session_id not in self._sessions:
-            self._sessions[session_id] = _Session(self._source, self._ids, session_id, moment)
+            self._sessions[session_id] = _Session(self, session_id, moment)
         return self._sessions[session_id].take(entry, said, moment)
 
     def finish(self) -> list[Record]:
@@ -407,23 +405,6 @@ def _said(entry: _Entry) -> Message:
         found = "no message" if raw is None else f"message.content {raw.get('content')!r}"
         raise FormatError(f"a record of type {entry.type!r} has {found}; a text or a list is needed there")
     return read_message({"role": entry.type, "content": raw["content"]})
-
-
-def _usage(raw: Any) -> dict[str, int] | None:
-    """Returns the tokens of one call; those that were read from a cache or written to it are input, too."""
-    if not isinstance(raw, Mapping):
-        return None
-    counts = {name: value for name, value in raw.items() if isinstance(value, int) and not isinstance(value, bool)}
-    if "input_tokens" not in counts and "output_tokens" not in counts:
-        return None
-    cached, written = counts.get("cache_read_input_tokens"), counts.get("cache_creation_input_tokens")
-    given = {
-        "input_tokens": counts["input_tokens"] + (cached or 0) + (written or 0) if "input_tokens" in counts else None,
-        "output_tokens": counts.get("output_tokens"),
-        "cached_input_tokens": cached,
-        "cache_write_input_tokens": written,
-    }
-    return {name: value for name, value in given.items() if value is not None}
 
 
 def _fits(line: Line) -> bool:

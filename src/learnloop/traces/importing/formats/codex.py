@@ -33,19 +33,20 @@ from learnloop.traces.conversation.messages import (
     tool_response_part,
 )
 from learnloop.traces.importing.building import EpisodeBuilder
-from learnloop.traces.importing.formats.base import ContentIds, Line, Source, TraceFormat, convert, parse_time
+from learnloop.traces.importing.formats.base import (
+    ItemReader,
+    Line,
+    Source,
+    TraceFormat,
+    convert,
+    parse_time,
+)
+from learnloop.traces.json_values import find, known_text, token_usage
 
 _ENVELOPES = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
 _HEADER = frozenset({"id", "timestamp", "instructions", "git", "cwd", "originator", "cli_version", "source"})
 _SESSION_IN_NAME = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ARGUMENTS = ("arguments", "input", "action", "query")
-_TOKENS = {
-    "input_tokens": "input_tokens",
-    "output_tokens": "output_tokens",
-    "cached_input_tokens": "cached_input_tokens",
-    "reasoning_output_tokens": "reasoning_tokens",
-}
-"""A rollout's word and ours."""
 _NOT_ASKED = ("<", "# AGENTS.md")
 """How messages begin that the program writes in the user's name."""
 _ENDED = frozenset({"task_complete", "turn_complete"})
@@ -85,10 +86,11 @@ class _Asked(msgspec.Struct):
 class _Session:
     """One session."""
 
-    def __init__(self, source: Source, ids: ContentIds, session_id: str | None, started_at: datetime | None) -> None:
+    def __init__(self, reader: ItemReader, session_id: str | None, started_at: datetime | None) -> None:
         self.session_id = session_id
-        self._known = session_id or source.name
-        self._builder = EpisodeBuilder(source, ids, ids.derive("episode", self._known), started_at=started_at)
+        self._known = session_id or reader.source.name
+        episode_id = reader.ids.derive("episode", self._known)
+        self._builder = EpisodeBuilder(reader, episode_id, started_at=started_at)
         self._pending: list[Message] = []
         self._echoes: Counter[str] = Counter()
         """What the user said since the last call by an event alone."""
@@ -124,19 +126,16 @@ class _Session:
                 if isinstance(payload.get(name), str | dict)
             },
         )
-        provider = payload.get("model_provider")
-        self._provider = provider if isinstance(provider, str) else self._provider
+        self._provider = known_text(payload.get("model_provider")) or self._provider
         for name in ("base_instructions", "instructions"):
-            given = payload.get(name)
-            text = given.get("text") if isinstance(given, Mapping) else given
-            if isinstance(text, str) and text:
+            text = known_text(payload.get(name)) or known_text(find(payload, name, "text"))
+            if text:
                 self._pending.append(message("system", text_part(text)))
 
     def turn(self, payload: Mapping[str, Any]) -> None:
         """Takes the settings of a turn."""
-        model, effort = payload.get("model"), payload.get("effort")
-        self._model = model if isinstance(model, str) else self._model
-        self._effort = effort if isinstance(effort, str) else None
+        self._model = known_text(payload.get("model")) or self._model
+        self._effort = known_text(payload.get("effort"))
         self._builder.note(
             **{name: payload.get(name) for name in ("cwd", "approval_policy", "sandbox_policy") if payload.get(name)}
         )
@@ -146,8 +145,7 @@ class _Session:
         self._close()
         self._num_conversations += 1
         self._counts["compacted"] += 1
-        text = payload.get("message")
-        if isinstance(text, str) and text:
+        if text := known_text(payload.get("message")):
             self._pending.append(message("user", text_part(text)))
 
     def item(self, payload: Mapping[str, Any], moment: datetime | None) -> None:
@@ -300,10 +298,8 @@ class _Session:
         )
 
     def _ask(self, kind: str, payload: Mapping[str, Any], moment: datetime | None) -> None:
-        call_id = payload.get("call_id") or payload.get("id")
-        call_id = call_id if isinstance(call_id, str) else None
-        name = payload.get("name")
-        name = name if isinstance(name, str) else kind.removesuffix("_call")
+        call_id = known_text(payload.get("call_id") or payload.get("id"))
+        name = known_text(payload.get("name")) or kind.removesuffix("_call")
         arguments = next((parsed(payload[key]) for key in _ARGUMENTS if payload.get(key) is not None), None)
         self._say([tool_call_part(call_id, name, arguments)], moment)
         if kind == "web_search_call":  # the provider runs it; its result is never told
@@ -319,8 +315,7 @@ class _Session:
             self._asked[call_id] = _Asked(name, arguments, moment)
 
     def _answer_tool(self, payload: Mapping[str, Any], moment: datetime | None) -> None:
-        call_id = payload.get("call_id") or payload.get("id")
-        call_id = call_id if isinstance(call_id, str) else None
+        call_id = known_text(payload.get("call_id") or payload.get("id"))
         asked = self._asked.pop(call_id, None) if call_id else None
         given = read_message({"type": "function_call_output", "call_id": call_id, "output": payload.get("output")})
         result = _result(given["parts"][0].get("response"))
@@ -341,11 +336,10 @@ class _Session:
 
     def _tokens(self, info: Any) -> None:
         """Gives the tokens since the last count to the last call."""
-        totals = _counts(info.get("total_token_usage")) if isinstance(info, Mapping) else {}
+        totals, last = token_usage(find(info, "total_token_usage")), token_usage(find(info, "last_token_usage"))
         if not totals:
             return
         before, self._totals = self._totals, totals
-        last = _counts(info.get("last_token_usage"))
         reset = before is not None and any(totals.get(name, 0) < value for name, value in before.items())
         if (before is None or reset) and last:
             spent = last
@@ -355,12 +349,13 @@ class _Session:
             (self._other_usage if self._call is None else self._call.usage).update(spent)
 
 
-class CodexReader:
+class CodexReader(ItemReader):
     """Reads rollouts into an episode a session."""
 
+    format_name = "codex"
+
     def __init__(self, source: Source) -> None:
-        self._source = source
-        self._ids = ContentIds("codex")
+        super().__init__(source)
         self._session: _Session | None = None
         self._forked_from: str | None = None
 
@@ -369,11 +364,11 @@ class CodexReader:
         if "payload" in item:
             entry = convert(item, _Entry)
         elif isinstance(item.get("type"), str):
-            entry = _Entry("response_item", dict(item), item.get("timestamp") if _is_text(item, "timestamp") else None)
+            entry = _Entry("response_item", dict(item), known_text(item.get("timestamp")))
         elif "record_type" in item:
             entry = _Entry(f"record.{item['record_type']}", {})
-        elif _is_text(item, "id"):
-            entry = _Entry("session_meta", dict(item), item.get("timestamp") if _is_text(item, "timestamp") else None)
+        elif isinstance(item.get("id"), str):
+            entry = _Entry("session_meta", dict(item), known_text(item.get("timestamp")))
         else:
             raise FormatError(f"a line with the fields {', '.join(sorted(item)[:8])} has no type")
         moment = parse_time(entry.timestamp) if entry.timestamp is not None else None
@@ -399,40 +394,29 @@ class CodexReader:
 
     def _meta(self, entry: _Entry, moment: datetime | None) -> list[Record]:
         """Begins a session; a fork repeats the head of the one that it was forked from, which begins none."""
-        session_id = next((entry.payload[name] for name in ("id", "session_id") if _is_text(entry.payload, name)), None)
+        session_id = known_text(entry.payload.get("id")) or known_text(entry.payload.get("session_id"))
         current = self._session
         if current is not None and session_id in (current.session_id, self._forked_from):
             current.count("session_meta")
             return []
         ended = self.finish()
+        self._forked_from = known_text(entry.payload.get("forked_from_id"))
         given = entry.payload.get("timestamp")
-        started_at = parse_time(given) if isinstance(given, str) else moment
-        self._forked_from = entry.payload.get("forked_from_id") if _is_text(entry.payload, "forked_from_id") else None
-        self._begin(session_id, started_at).meta(entry.payload)
+        self._begin(session_id, parse_time(given) if isinstance(given, str) else moment).meta(entry.payload)
         return ended
 
     def _begin(self, session_id: str | None, started_at: datetime | None) -> _Session:
         if session_id is None:
-            found = _SESSION_IN_NAME.search(self._source.file_name)
+            found = _SESSION_IN_NAME.search(self.source.file_name)
             session_id = found.group() if found else None
-        self._session = _Session(self._source, self._ids, session_id, started_at)
+        self._session = _Session(self, session_id, started_at)
         return self._session
-
-
-def _is_text(line: Mapping[str, Any], name: str) -> bool:
-    return isinstance(line.get(name), str)
 
 
 def _reasoning(payload: Mapping[str, Any]) -> list[Part]:
     """Returns what may be read of it; most of it is encrypted, and left out."""
-    found = []
-    for name in ("summary", "content"):
-        blocks = payload.get(name)
-        for block in blocks if isinstance(blocks, list) else []:
-            text = block.get("text") if isinstance(block, Mapping) else block
-            if isinstance(text, str):
-                found.append({"type": "reasoning", "content": text})
-    return found
+    said = read_message({"type": "reasoning", "summary": payload.get("summary"), "content": payload.get("content")})
+    return list(said["parts"])
 
 
 def _result(output: Any) -> Any:
@@ -452,17 +436,10 @@ def _failure(output: Any) -> str | None:
     return None
 
 
-def _counts(raw: Any) -> dict[str, int]:
-    if not isinstance(raw, Mapping):
-        return {}
-    found = {ours: raw.get(theirs) for theirs, ours in _TOKENS.items()}
-    return {name: value for name, value in found.items() if isinstance(value, int) and not isinstance(value, bool)}
-
-
 def _fits(line: Line) -> bool:
     kind = line.get("type")
     if kind is None:
-        return {"id", "timestamp"} <= line.keys() <= _HEADER and _is_text(line, "id")
+        return {"id", "timestamp"} <= line.keys() <= _HEADER and isinstance(line.get("id"), str)
     return isinstance(kind, str) and kind in _ENVELOPES and isinstance(line.get("payload"), dict)
 
 

@@ -11,7 +11,7 @@ Source: ``ExecutionTrace`` of toolboxv2.
 from __future__ import annotations
 
 import hashlib
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -20,7 +20,15 @@ from learnloop.core.errors import FormatError
 from learnloop.core.records import Record
 from learnloop.traces.conversation.messages import message, text_part, tool_call_part
 from learnloop.traces.importing.building import EpisodeBuilder
-from learnloop.traces.importing.formats.base import ContentIds, Source, TraceFormat, convert, parse_time
+from learnloop.traces.importing.formats.base import (
+    ItemReader,
+    TraceFormat,
+    convert,
+    has_fields,
+    known_time,
+    shifted,
+)
+from learnloop.traces.json_values import present
 
 _TASKS = ("tasks_created", "tasks_completed", "tasks_failed")
 _MAX_MILLISECONDS = 1e12
@@ -66,25 +74,22 @@ class _Trace(msgspec.Struct):
     review_notes: str | None = None
 
 
-class ExecutionTraceReader:
+class ExecutionTraceReader(ItemReader):
     """Reads each run into an episode."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._ids = ContentIds("execution-trace")
+    format_name = "execution-trace"
 
     def read(self, item: Any) -> list[Record]:
         """Returns the episode of one run, with its only step."""
         trace = convert(item, _Trace)
         _check(trace)
-        started_at = parse_time(trace.timestamp) if trace.timestamp else None
+        started_at = known_time(trace.timestamp)
         known = f"{trace.trace_id} {trace.timestamp}" if trace.trace_id and trace.timestamp else None
-        content = known or self._ids.derive(self._source.name, self._ids.for_line(item))
+        content = known or self.ids.derive(self.source.name, self.ids.for_line(item))
         query = hashlib.sha256(trace.user_query.encode("utf-8", "replace")).hexdigest()
         builder = EpisodeBuilder(
-            self._source,
-            self._ids,
-            self._ids.derive("episode", content),
+            self,
+            self.ids.derive("episode", content),
             task_id=f"query:{query[:24]}" if trace.user_query else None,
             started_at=started_at,
             metadata={
@@ -100,15 +105,13 @@ class ExecutionTraceReader:
         _add_rewards(builder, trace)
         return builder.finish(ended_at=ended_at, input=trace.user_query or None, output=trace.final_response or None)
 
-    def finish(self) -> list[Record]:
-        """Returns nothing: each run stands for itself."""
-        return []
-
     def _step(
         self, builder: EpisodeBuilder, trace: _Trace, started_at: datetime | None, ended_at: datetime | None
     ) -> None:
         calls = [f"call_{number}" for number in range(1, len(trace.tool_calls) + 1)]
-        thoughts = [_without_none({"type": "reasoning", **msgspec.to_builtins(each)}) for each in trace.reasoning_steps]
+        thoughts = [
+            _without_empty({"type": "reasoning", **msgspec.to_builtins(each)}) for each in trace.reasoning_steps
+        ]
         said = [text_part(trace.final_response)] if trace.final_response else []
         asked = [
             tool_call_part(key, tool.tool_name, tool.arguments)
@@ -121,7 +124,7 @@ class ExecutionTraceReader:
             message("assistant", *thoughts, *asked, *said),
             started_at=started_at,
             ended_at=ended_at,
-            usage=_without_none(tokens) or None,
+            usage=present(tokens) or None,
             cost_usd=trace.total_cost or None,
             num_model_calls=trace.llm_calls_count or None,
         )
@@ -130,7 +133,7 @@ class ExecutionTraceReader:
 
     def _tool(self, builder: EpisodeBuilder, key: str, tool: _Tool) -> None:
         error = tool.error or ("the tool reported no success" if tool.success is False else None)
-        at = parse_time(tool.timestamp) if tool.timestamp else None  # when it was recorded: at its end
+        at = known_time(tool.timestamp)  # when it was recorded: at its end
         began = _after(at, -tool.duration_ms) if tool.duration_ms else None
         builder.tool(
             tool.tool_name,
@@ -164,21 +167,17 @@ def _check(trace: _Trace) -> None:
 def _after(moment: datetime | None, milliseconds: float | None) -> datetime | None:
     if moment is None or not milliseconds:
         return None
-    try:
-        return moment + timedelta(milliseconds=milliseconds)
-    except OverflowError as error:
-        raise FormatError(f"{milliseconds} ms from {moment.isoformat()} is no time that can be kept") from error
+    return shifted(moment, milliseconds=milliseconds)
 
 
-def _without_none(value: dict[str, Any]) -> dict[str, Any]:
+def _without_empty(value: dict[str, Any]) -> dict[str, Any]:
     return {name: each for name, each in value.items() if each not in (None, [])}
 
 
-def _is_trace(value: Any) -> bool:
-    return isinstance(value, dict) and {"user_query", "final_response", "tool_calls"} <= value.keys()
-
-
 EXECUTION_TRACE_LINES = TraceFormat(
-    "execution-trace-jsonl", "user_query, tool_calls and final_response", _is_trace, ExecutionTraceReader
+    "execution-trace-jsonl",
+    "user_query, tool_calls and final_response",
+    has_fields("user_query", "final_response", "tool_calls"),
+    ExecutionTraceReader,
 )
 EXECUTION_TRACE = EXECUTION_TRACE_LINES.as_document("execution-trace")

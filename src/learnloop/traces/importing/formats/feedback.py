@@ -15,7 +15,7 @@ from learnloop.core.records import Record, Reward
 from learnloop.store import Connection
 from learnloop.store.queries.decisions import episodes_of_decisions
 from learnloop.store.queries.episodes import episode_states
-from learnloop.traces.importing.formats.base import ContentIds, Line, Source, TraceFormat, Words, convert, parse_time
+from learnloop.traces.importing.formats.base import ItemReader, Line, TraceFormat, Words, convert, parse_time
 
 
 class _FeedbackLine(msgspec.Struct):
@@ -29,12 +29,10 @@ class _FeedbackLine(msgspec.Struct):
     error: str | None = None
 
 
-class FeedbackReader:
+class FeedbackReader(ItemReader):
     """Reads each line into rewards of the decision that its goal's id names."""
 
-    def __init__(self, source: Source) -> None:
-        """Ignores ``source``: each line names its goal by id."""
-        self._ids = ContentIds("feedback")
+    format_name = "feedback"
 
     def read(self, line: Line) -> list[Record]:
         """Returns the reward, if the line has one, and the success as a metric of weight 0."""
@@ -43,7 +41,7 @@ class FeedbackReader:
         values = {"success": (float(said.success), 0.0), "reward": (said.reward, 1.0)}
         return [
             Reward(
-                reward_id=self._ids.derive("reward", said.goal_id, said.timestamp, name),
+                reward_id=self.ids.derive("reward", said.goal_id, said.timestamp, name),
                 episode_id=None,
                 decision_id=said.goal_id,
                 name=name,
@@ -56,10 +54,6 @@ class FeedbackReader:
             for name, (value, weight) in values.items()
             if value is not None
         ]
-
-    def finish(self) -> list[Record]:
-        """Returns nothing: each line stands for itself."""
-        return []
 
 
 def place_feedback(connection: Connection, records: Sequence[Record]) -> list[Record]:

@@ -12,25 +12,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import IO, Any
 
 import msgspec
 
 from learnloop.core.errors import FormatError
 from learnloop.core.records import Record
-from learnloop.traces.conversation.messages import (
-    Message,
-    Part,
-    as_text,
-    message,
-    read_message,
-    tool_calls_of,
-    tool_response_part,
-)
-from learnloop.traces.importing.building import EpisodeBuilder
-from learnloop.traces.importing.formats.base import ContentIds, Source, TraceFormat, parse_time
+from learnloop.traces.conversation.messages import as_text, message, read_message, tool_response_part
+from learnloop.traces.importing.building import EpisodeBuilder, Turn
+from learnloop.traces.importing.formats.base import ItemReader, TraceFormat, known_time
 from learnloop.traces.importing.formats.restricted_pickle import read_pickle
+from learnloop.traces.json_values import find, known_object, known_text
 
 MAX_BYTES = 256 * 1024 * 1024
 _RECORDS = frozenset({"AgentCheckpoint", "Task", "LLMTask", "ToolTask", "DecisionTask"})
@@ -53,79 +45,42 @@ class _SessionItem(msgspec.Struct):
     checkpoint: Mapping[str, Any]
 
 
-class FlowAgentReader:
+class FlowAgentReader(ItemReader):
     """Reads each session of a checkpoint into an episode."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._ids = ContentIds("flow-agent")
+    format_name = "flow-agent"
 
     def read(self, item: Any) -> list[Record]:
         """Returns the episode of one session."""
         messages = [_checked(item, number, raw) for number, raw in enumerate(item.history)]
         agent = item.checkpoint["agent"]
-        started_at = _time(messages[0].get("timestamp")) or _time(item.info.get("created_at"))
+        started_at = known_time(messages[0].get("timestamp")) or known_time(item.info.get("created_at"))
         builder = EpisodeBuilder(
-            self._source,
-            self._ids,
+            self,
             self._episode_id(item, agent, messages),
             agent_id=agent,
             started_at=started_at,
             metadata={"session_id": item.session_id, **item.info, "checkpoint": item.checkpoint},
         )
-        _History(builder).take(messages)
+        builder.conversation(map(_turn, messages))
         return builder.finish(terminated=messages[-1].get("role") == "assistant")
-
-    def finish(self) -> list[Record]:
-        """Returns nothing: each session stands for itself."""
-        return []
 
     def _episode_id(self, item: _SessionItem, agent: str | None, messages: list[dict[str, Any]]) -> str:
         first = messages[0]
         if first.get("timestamp"):
-            return self._ids.derive("episode", agent or "", item.session_id, _digest(first))
-        content = self._ids.for_line({"session": item.session_id, "history": messages})
-        return self._ids.derive("episode", self._source.name, agent or "", content)
+            return self.ids.derive("episode", agent or "", item.session_id, _digest(first))
+        content = self.ids.for_line({"session": item.session_id, "history": messages})
+        return self.ids.derive("episode", self.source.name, agent or "", content)
 
 
-class _History:
-    """Adds the messages of a session to its episode, in order."""
-
-    def __init__(self, builder: EpisodeBuilder) -> None:
-        self._builder = builder
-        self._waiting: list[Message] = []
-        self._asked: dict[Any, Part] = {}
-
-    def take(self, messages: list[dict[str, Any]]) -> None:
-        for raw in messages:
-            moment = _time(raw.get("timestamp"))
-            if raw["role"] == "tool":
-                self._tool(raw, moment)
-                continue
-            said = read_message({name: raw.get(name) for name in ("role", "content", "tool_calls")})
-            if said["role"] != "assistant":
-                self._waiting.append(said)
-                continue
-            self._builder.chat("", self._waiting, said, started_at=moment)
-            self._waiting = []
-            self._asked = {part.get("id"): part for part in tool_calls_of(said)}
-        if self._waiting:
-            self._builder.note(messages_after_last_answer=self._waiting)
-
-    def _tool(self, raw: dict[str, Any], moment: datetime | None) -> None:
-        call_id = raw.get("tool_call_id")
-        asked = self._asked.get(call_id if isinstance(call_id, str) else None, {})
-        error, name = raw.get("error"), raw.get("name") or asked.get("name")
-        given = raw.get("arguments")
-        self._waiting.append(message("tool", tool_response_part(call_id, raw.get("content"))))
-        self._builder.tool(
-            as_text(name),
-            given if given is not None else asked.get("arguments"),
-            raw.get("content"),
-            call_id=call_id if isinstance(call_id, str) else None,
-            started_at=moment,
-            error=(error if isinstance(error, str) else "failed") if error else None,
-        )
+def _turn(raw: Mapping[str, Any]) -> Turn:
+    """Returns a message of a history; a tool's result may tell its call itself."""
+    at = known_time(raw.get("timestamp"))
+    if raw["role"] != "tool":
+        return Turn(read_message({name: raw.get(name) for name in ("role", "content", "tool_calls")}), at)
+    said = message("tool", tool_response_part(raw.get("tool_call_id"), raw.get("content")))
+    error = (known_text(raw["error"]) or "failed") if raw.get("error") else None
+    return Turn(said, at, as_text(raw.get("name")), raw.get("arguments"), error)
 
 
 def sessions_of(file: IO[bytes]) -> Iterator[_SessionItem]:
@@ -140,26 +95,26 @@ def sessions_of(file: IO[bytes]) -> Iterator[_SessionItem]:
     value = read_pickle(data, _RECORDS)
     if not isinstance(value, dict):
         raise FormatError(f"the pickle holds a {type(value).__name__}, no checkpoint of an agent")
-    state, config = _object(value, "agent_state"), _object(value, "agent_config")
-    name = value.get("agent_name") or _object(state, "amd_data").get("name") or config.get("name")
+    state = known_object(value.get("agent_state"))
+    name = value.get("agent_name") or find(state, "amd_data", "name") or find(value, "agent_config", "name")
     histories = _histories(value)
-    own, shared = _tasks(_object(value, "task_state"), [session_id for session_id, _, _ in histories])
+    own, shared = _tasks(known_object(value.get("task_state")), [session_id for session_id, _, _ in histories])
     checkpoint = {
         "agent": name if isinstance(name, str) else None,
         "timestamp": value.get("timestamp"),
-        "totals": _totals({**state, **_object(value, "statistics")}),
-        "tools": sorted(_object(value, "tool_capabilities")),
+        "totals": _totals({**state, **known_object(value.get("statistics"))}),
+        "tools": sorted(known_object(value.get("tool_capabilities"))),
     }
     for number, (session_id, history, info) in enumerate(histories):
         tasks = own.get(session_id)
         noted = {"tasks": tasks, "tasks_of_no_session": shared if shared and number == 0 else None}
-        scope = _object(value, "variable_scopes").get(f"session_{session_id}")
+        scope = find(value, "variable_scopes", f"session_{session_id}")
         given = {name: each for name, each in {**info, **noted, "variables": scope}.items() if each}
         yield _SessionItem(session_id, history, given, checkpoint)
 
 
 def _histories(value: Mapping[str, Any]) -> list[tuple[str, list[Any], dict[str, Any]]]:
-    sessions = _object(value, "session_data") or _object(_object(value, "sessions_data"), "sessions")
+    sessions = known_object(value.get("session_data")) or known_object(find(value, "sessions_data", "sessions"))
     found: list[tuple[str, list[Any], dict[str, Any]]] = []
     for session_id, info in sessions.items():
         if not isinstance(info, dict):
@@ -186,8 +141,7 @@ def _tasks(state: Mapping[str, Any], sessions: list[str]) -> tuple[dict[str, dic
     own: dict[str, dict[str, Any]] = {}
     shared: dict[str, Any] = {}
     for task_id, task in state.items():
-        fields = task if isinstance(task, dict) else {}
-        session = fields.get("session_id") or _object(fields, "metadata").get("session_id")
+        session = find(task, "session_id") or find(task, "metadata", "session_id")
         session = sessions[0] if len(sessions) == 1 else session
         if isinstance(session, str) and session in sessions:
             own.setdefault(session, {})[task_id] = task
@@ -198,11 +152,6 @@ def _tasks(state: Mapping[str, Any], sessions: list[str]) -> tuple[dict[str, dic
 
 def _totals(state: Mapping[str, Any]) -> dict[str, float]:
     return {ours: state[theirs] for theirs, ours in _TOTALS.items() if isinstance(state.get(theirs), int | float)}
-
-
-def _object(value: Mapping[str, Any], name: str) -> dict[str, Any]:
-    found = value.get(name)
-    return found if isinstance(found, dict) else {}
 
 
 def _checked(item: _SessionItem, number: int, raw: Any) -> dict[str, Any]:
@@ -223,10 +172,6 @@ def _checked(item: _SessionItem, number: int, raw: Any) -> dict[str, Any]:
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()
-
-
-def _time(value: Any) -> datetime | None:
-    return parse_time(value) if isinstance(value, str) and value else None
 
 
 def _fits(head: bytes) -> bool:

@@ -15,16 +15,18 @@ import msgspec
 
 from learnloop.core.records import Episode, EpisodeStatus, Record, Reward, Span, SpanStatus
 from learnloop.traces.importing.formats.base import (
-    ContentIds,
+    ItemReader,
     Line,
     Milliseconds,
     Source,
     TraceFormat,
     Words,
     convert,
+    has_fields,
     parse_time,
     shifted,
 )
+from learnloop.traces.json_values import present
 
 
 class _Result(msgspec.Struct):
@@ -42,23 +44,23 @@ class _GoalLine(msgspec.Struct):
     metadata: Any = None
 
 
-class _OpenEpisode:
+class _OpenEpisode(msgspec.Struct):
     """The episode whose lines are being read."""
 
-    def __init__(self, episode_id: str, goal: str, attempt: int, started_at: datetime) -> None:
-        self.episode_id = episode_id
-        self.goal = goal
-        self.attempt = attempt
-        self.started_at = started_at
-        self.ended_at = started_at
+    episode_id: str
+    goal: str
+    attempt: int
+    started_at: datetime
+    ended_at: datetime
 
 
-class GoalReader:
+class GoalReader(ItemReader):
     """Reads goal traces into episodes of the source's agent."""
 
+    format_name = "goal"
+
     def __init__(self, source: Source) -> None:
-        self._agent_id = source.agent_id
-        self._ids = ContentIds("goal")
+        super().__init__(source)
         self._attempts: Counter[int] = Counter()
         """By the hash of the goal: a file may have millions of goals."""
         self._open: _OpenEpisode | None = None
@@ -67,14 +69,13 @@ class GoalReader:
         """Returns the span and the reward of ``line``, and the episode that it closes by starting another goal."""
         step = convert(line, _GoalLine)
         ended_at = parse_time(step.timestamp)
-        line_id = self._ids.for_line(line)
-        started_at = shifted(ended_at, -(step.result.execution_time_ms or 0))
+        line_id = self.ids.for_line(line)
+        started_at = shifted(ended_at, milliseconds=-(step.result.execution_time_ms or 0))
         records: list[Record] = []
         if self._open is None or self._open.goal != step.goal:
             records += self.finish()
-            self._open = _OpenEpisode(
-                self._ids.derive("episode", line_id), step.goal, self._attempts[hash(step.goal)], started_at
-            )
+            episode_id, attempt = self.ids.derive("episode", line_id), self._attempts[hash(step.goal)]
+            self._open = _OpenEpisode(episode_id, step.goal, attempt, started_at, started_at)
             self._attempts[hash(step.goal)] += 1
         self._open.ended_at = max(self._open.ended_at, ended_at)
         return [*records, *self._step_records(self._open, line_id, step, started_at, ended_at)]
@@ -89,7 +90,7 @@ class GoalReader:
             Episode(
                 episode_id=episode.episode_id,
                 trace_id=episode.episode_id,
-                agent_id=self._agent_id,
+                agent_id=self.source.agent_id,
                 task_id=episode.goal,
                 attempt=episode.attempt,
                 source="goal",
@@ -103,13 +104,12 @@ class GoalReader:
     def _step_records(
         self, episode: _OpenEpisode, line_id: str, step: _GoalLine, started_at: datetime, ended_at: datetime
     ) -> list[Record]:
-        attributes: dict[str, Any] = {"goal": step.goal}
-        if step.result.output is not None:
-            attributes["output"] = step.result.output
-        if step.result.execution_time_ms is None:
-            attributes["duration_unknown"] = True
-        if step.metadata is not None:
-            attributes["metadata"] = step.metadata
+        attributes = {
+            "goal": step.goal,
+            "output": step.result.output,
+            "duration_unknown": True if step.result.execution_time_ms is None else None,
+            "metadata": step.metadata,
+        }
         span = Span(
             span_id=line_id,
             trace_id=episode.episode_id,
@@ -121,10 +121,10 @@ class GoalReader:
             error=step.result.error,
             started_at=started_at,
             ended_at=ended_at,
-            attributes=attributes,
+            attributes=present(attributes),
         )
         reward = Reward(
-            reward_id=self._ids.derive("reward", line_id),
+            reward_id=self.ids.derive("reward", line_id),
             episode_id=episode.episode_id,
             span_id=line_id,
             name="success",
@@ -135,8 +135,5 @@ class GoalReader:
         return [span, reward]
 
 
-def _fits(line: Line) -> bool:
-    return {"goal", "action", "result"} <= line.keys()
-
-
-GOAL = TraceFormat("goal", "the fields goal, action and result", _fits, GoalReader, "timestamp")
+_FIELDS = ("goal", "action", "result")
+GOAL = TraceFormat("goal", "the fields goal, action and result", has_fields(*_FIELDS), GoalReader, "timestamp")

@@ -9,7 +9,7 @@ import msgspec
 
 from learnloop.core.errors import FormatError, one_of
 from learnloop.core.records import Agent, Decision, Episode, Record, Reward, Span, Task
-from learnloop.traces.importing.formats.base import Line, Source, TraceFormat, convert
+from learnloop.traces.importing.formats.base import ItemReader, Line, TraceFormat, convert
 
 SCHEMA = "learnloop.records/v1"
 TYPES: Mapping[str, type[Record]] = {
@@ -34,11 +34,10 @@ def header() -> bytes:
     return msgspec.json.encode({"schema": SCHEMA})
 
 
-class NativeReader:
+class NativeReader(ItemReader):
     """Reads learnloop's own records."""
 
-    def __init__(self, source: Source) -> None:
-        """Ignores ``source``: each record names its agent."""
+    format_name = "learnloop"
 
     def read(self, line: Line) -> list[Record]:
         """Returns the one record of ``line``, none for the header."""
@@ -54,10 +53,6 @@ class NativeReader:
         if isinstance(record, Decision):
             _check_decision(record)
         return [record]
-
-    def finish(self) -> list[Record]:
-        """Returns nothing: each line stands for itself."""
-        return []
 
 
 def _check_decision(decision: Decision) -> None:

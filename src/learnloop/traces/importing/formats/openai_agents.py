@@ -17,7 +17,8 @@ import msgspec
 from learnloop.core.errors import FormatError
 from learnloop.core.records import Episode, EpisodeStatus, Record, Span, SpanStatus
 from learnloop.traces.conversation.messages import as_text, messages_of, parsed
-from learnloop.traces.importing.formats.base import ContentIds, Source, TraceFormat, convert, parse_time
+from learnloop.traces.importing.formats.base import ItemReader, Source, TraceFormat, convert, known_time
+from learnloop.traces.json_values import present, token_usage
 
 _OPERATIONS = {
     "agent": "invoke_agent",
@@ -54,12 +55,13 @@ class _Trace(msgspec.Struct):
     error: str | None = None
 
 
-class OpenAiAgentsReader:
+class OpenAiAgentsReader(ItemReader):
     """Reads traces and their spans into an episode a trace."""
 
+    format_name = "openai-agents"
+
     def __init__(self, source: Source) -> None:
-        self._source = source
-        self._ids = ContentIds("openai-agents")
+        super().__init__(source)
         self._traces: dict[str, _Trace] = {}
 
     def read(self, item: Any) -> list[Record]:
@@ -73,11 +75,10 @@ class OpenAiAgentsReader:
             return []
         if entry.trace_id is None or entry.span_data is None:
             raise FormatError(f"the span {entry.id!r} has no trace_id or no span_data")
-        started_at = parse_time(entry.started_at) if entry.started_at else None
-        ended_at = parse_time(entry.ended_at) if entry.ended_at else None
+        started_at, ended_at = known_time(entry.started_at), known_time(entry.ended_at)
         error = _error(entry.error)
         trace = self._traces.setdefault(entry.trace_id, _Trace())
-        begin = started_at or ended_at or trace.started_at or self._source.modified_at
+        begin = started_at or ended_at or trace.started_at or self.source.modified_at
         end = max(begin, ended_at or begin)
         trace.started_at = min(trace.started_at or begin, begin)
         trace.ended_at = max(trace.ended_at or end, end)
@@ -100,15 +101,15 @@ class OpenAiAgentsReader:
     ) -> Span:
         kind = as_text(data.get("type"))
         operation = _OPERATIONS.get(kind, "custom")
-        trace_id = self._ids.derive("episode", entry.trace_id or "")
+        trace_id = self.ids.derive("episode", entry.trace_id or "")
         attributes = _attributes(data, kind, operation)
         if duration_unknown:
             attributes["duration_unknown"] = True
         return Span(
-            span_id=self._ids.derive("span", entry.id),
+            span_id=self.ids.derive("span", entry.id),
             trace_id=trace_id,
             episode_id=trace_id,
-            parent_id=self._ids.derive("span", entry.parent_id) if entry.parent_id else None,
+            parent_id=self.ids.derive("span", entry.parent_id) if entry.parent_id else None,
             operation=operation,
             name=as_text(data.get("model") if operation == "chat" else data.get("name") or kind),
             status=SpanStatus.OK if error is None else SpanStatus.ERROR,
@@ -119,7 +120,7 @@ class OpenAiAgentsReader:
         )
 
     def _episode(self, known: str, trace: _Trace) -> Episode:
-        episode_id = self._ids.derive("episode", known)
+        episode_id = self.ids.derive("episode", known)
         metadata = {
             "trace_id": known,
             "workflow_name": trace.name,
@@ -129,15 +130,15 @@ class OpenAiAgentsReader:
         return Episode(
             episode_id=episode_id,
             trace_id=episode_id,
-            agent_id=self._source.agent_id,
+            agent_id=self.source.agent_id,
             task_id=None,
             source="openai-agents",
             status=EpisodeStatus.COMPLETED if trace.error is None else EpisodeStatus.FAILED,
             terminated=trace.error is None,
             error=trace.error,
-            started_at=trace.started_at or self._source.modified_at,
+            started_at=trace.started_at or self.source.modified_at,
             ended_at=trace.ended_at,
-            metadata={name: value for name, value in metadata.items() if value is not None},
+            metadata=present(metadata),
         )
 
 
@@ -149,26 +150,13 @@ def _attributes(data: Mapping[str, Any], kind: str, operation: str) -> dict[str,
         said = {name: parsed(value) if name == "input" else value for name, value in said.items()}
     given = {
         **said,
-        "usage": _usage(data.get("usage")),
+        "usage": token_usage(data.get("usage")),
         "request": data.get("model_config"),
         "response_id": data.get("response_id"),
         "span_type": kind if operation == "custom" else None,
         **{name: value for name, value in data.items() if name not in _KNOWN},
     }
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _usage(raw: Any) -> dict[str, int] | None:
-    if not isinstance(raw, Mapping):
-        return None
-    cached, reasoning = raw.get("input_tokens_details"), raw.get("output_tokens_details")
-    found = {
-        "input_tokens": raw.get("input_tokens", raw.get("prompt_tokens")),
-        "output_tokens": raw.get("output_tokens", raw.get("completion_tokens")),
-        "cached_input_tokens": cached.get("cached_tokens") if isinstance(cached, Mapping) else None,
-        "reasoning_tokens": reasoning.get("reasoning_tokens") if isinstance(reasoning, Mapping) else None,
-    }
-    return {name: value for name, value in found.items() if isinstance(value, int)} or None
+    return present(given)
 
 
 def _error(raw: Any) -> str | None:

@@ -15,7 +15,7 @@ import msgspec
 from learnloop.core.errors import FormatError
 from learnloop.core.records import Record, Reward, Span
 from learnloop.traces.conversation.steps import MODEL_OPERATIONS
-from learnloop.traces.importing.formats.base import Line, PartlyReadError, Source, TraceFormat
+from learnloop.traces.importing.formats.base import ItemReader, PartlyReadError, Source, TraceFormat
 from learnloop.traces.otlp import json_wire, protobuf
 from learnloop.traces.otlp.mapping import Mapped, map_logs, map_spans
 from learnloop.traces.otlp.parts import is_root, joined, rank
@@ -34,11 +34,13 @@ _SPAN_IN_PROTOBUF = re.compile(rb"\x0a\x10.{16}\x12\x08.{8}|\x4a\x10.{16}\x52\x0
 _PREFIX_BYTES = 4
 
 
-class OtlpReader:
+class OtlpReader(ItemReader):
     """Reads spans and log records; the episodes that they make come at the end."""
 
+    format_name = "otlp"
+
     def __init__(self, source: Source) -> None:
-        self._source = source
+        super().__init__(source)
         self._summaries: dict[str, TraceSummary] = {}
         self._held: dict[str, Span] = {}
         self._rewards: list[Reward] = []
@@ -60,7 +62,7 @@ class OtlpReader:
         rejected = traces.rejections.message() or logs.rejections.message()
         if rejected and not (traces.spans or logs.logs):
             raise FormatError(rejected)
-        moment = self._source.modified_at
+        moment = self.source.modified_at
         records: list[Record] = list(self._taken([*map_spans(traces.spans, moment), *map_logs(logs.logs, moment)]))
         if rejected:
             raise PartlyReadError(rejected, records)
@@ -72,7 +74,7 @@ class OtlpReader:
         for span in spans:
             self._note(span)
         why_cut = "no root span is in the file"
-        episodes = [each.ended(why_cut, self._source.modified_at) for each in self._summaries.values()]
+        episodes = [each.ended(why_cut, self.source.modified_at) for each in self._summaries.values()]
         return [*spans, *episodes, *map(self._placed, self._rewards)]
 
     def _taken(self, mapped: Iterable[Mapped]) -> Iterator[Span]:
@@ -93,7 +95,7 @@ class OtlpReader:
     def _note(self, span: Span) -> None:
         summary = self._summaries.get(span.trace_id)
         if summary is None:
-            summary = self._summaries[span.trace_id] = TraceSummary(span.trace_id, self._source.agent_id)
+            summary = self._summaries[span.trace_id] = TraceSummary(span.trace_id, self.source.agent_id)
         summary.add(span)
         if is_root(span):
             self._roots.add(span.span_id)
@@ -115,10 +117,6 @@ def _may_grow(span: Span) -> bool:
 
 def _fits_object(value: Any) -> bool:
     return isinstance(value, Mapping) and any(isinstance(value.get(key), list) for key in _KEYS)
-
-
-def _fits_line(line: Line) -> bool:
-    return _fits_object(line)
 
 
 def _fits_protobuf(head: bytes) -> bool:
@@ -174,7 +172,7 @@ def _logs(body: bytes) -> WireLogs | None:
 
 
 _LOOKS_FOR = "resourceSpans or resourceLogs"
-OTLP = TraceFormat("otlp", f"lines of JSON with {_LOOKS_FOR}", _fits_line, OtlpReader)
+OTLP = TraceFormat("otlp", f"lines of JSON with {_LOOKS_FOR}", _fits_object, OtlpReader)
 OTLP_DOCUMENT = TraceFormat("otlp-json", f"an object with {_LOOKS_FOR}", _fits_object, OtlpReader, shape="document")
 OTLP_PROTOBUF = TraceFormat(
     "otlp-protobuf",

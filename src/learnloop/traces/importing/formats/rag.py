@@ -15,13 +15,13 @@ import msgspec
 
 from learnloop.core.records import Episode, EpisodeStatus, Record, Reward, Span, SpanStatus
 from learnloop.traces.importing.formats.base import (
-    ContentIds,
+    ItemReader,
     Line,
     Milliseconds,
-    Source,
     TraceFormat,
     Words,
     convert,
+    has_fields,
     parse_time,
     shifted,
 )
@@ -41,23 +41,21 @@ class _RagLine(msgspec.Struct):
     reward: float | None = None
 
 
-class RagReader:
+class RagReader(ItemReader):
     """Reads tool-fusion traces into episodes of the source's agent."""
 
-    def __init__(self, source: Source) -> None:
-        self._agent_id = source.agent_id
-        self._ids = ContentIds("rag")
+    format_name = "rag"
 
     def read(self, line: Line) -> list[Record]:
         """Returns the episode, its spans and its rewards."""
         run = convert(line, _RagLine)
         started_at = parse_time(run.timestamp)
-        ended_at = shifted(started_at, run.duration_ms)
-        episode_id = self._ids.derive("episode", run.trace_id)
+        ended_at = shifted(started_at, milliseconds=run.duration_ms)
+        episode_id = self.ids.derive("episode", run.trace_id)
         episode = Episode(
             episode_id=episode_id,
             trace_id=run.trace_id,
-            agent_id=self._agent_id,
+            agent_id=self.source.agent_id,
             task_id=None,
             source="rag",
             status=EpisodeStatus.COMPLETED,
@@ -68,23 +66,19 @@ class RagReader:
         )
         return [episode, *self._spans(run, episode, ended_at), *self._rewards(run, episode)]
 
-    def finish(self) -> list[Record]:
-        """Returns nothing: each line is a whole run."""
-        return []
-
     def _spans(self, run: _RagLine, episode: Episode, ended_at: datetime) -> Iterator[Span]:
         """Yields the root span and, inside it, the model's and the tool's, whose own times the file does not say."""
-        root_id = self._ids.derive("span", run.trace_id, "root")
+        root_id = self.ids.derive("span", run.trace_id, "root")
         attributes = {"input": run.prompt, "intent": run.intent, "rag_used": run.rag_used}
         parts: list[tuple[str, str, str, dict[str, Any]]] = [
-            ("root", "invoke_agent", self._agent_id, {**attributes, "conditions": run.conditions_evaluated}),
+            ("root", "invoke_agent", self.source.agent_id, {**attributes, "conditions": run.conditions_evaluated}),
             ("model", "chat", run.model_used, {"duration_unknown": True}),
         ]
         if run.tool_executed is not None:
             parts.append(("tool", "execute_tool", run.tool_executed, {"duration_unknown": True}))
         for part, operation, name, details in parts:
             yield Span(
-                span_id=self._ids.derive("span", run.trace_id, part),
+                span_id=self.ids.derive("span", run.trace_id, part),
                 trace_id=run.trace_id,
                 episode_id=episode.episode_id,
                 parent_id=None if part == "root" else root_id,
@@ -101,7 +95,7 @@ class RagReader:
         for name, (value, weight) in values.items():
             if value is not None:
                 yield Reward(
-                    reward_id=self._ids.derive("reward", run.trace_id, name),
+                    reward_id=self.ids.derive("reward", run.trace_id, name),
                     episode_id=episode.episode_id,
                     name=name,
                     value=value,
@@ -111,8 +105,5 @@ class RagReader:
                 )
 
 
-def _fits(line: Line) -> bool:
-    return {"trace_id", "prompt", "intent", "model_used"} <= line.keys()
-
-
-RAG = TraceFormat("rag", "the fields trace_id, prompt, intent and model_used", _fits, RagReader)
+_FIELDS = ("trace_id", "prompt", "intent", "model_used")
+RAG = TraceFormat("rag", "the fields trace_id, prompt, intent and model_used", has_fields(*_FIELDS), RagReader)

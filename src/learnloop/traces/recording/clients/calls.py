@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from learnloop.traces.conversation.dialects import Answer, Dialect
+from learnloop.traces.conversation.dialects import Dialect, ModelResponse
 from learnloop.traces.conversation.messages import Message, fingerprint
 from learnloop.traces.recording.clients.bodies import body_of, decoded, events_of
 from learnloop.traces.recording.recorder import ActiveSpan, Recorder
@@ -115,7 +115,7 @@ class ModelCall:
             self._chunks.append(body)
 
     def _note_request(self, body: Mapping[str, Any]) -> None:
-        asked = self._dialect.asked(body)
+        asked = self._dialect.read_request(body)
         attributes = dict(asked.attributes)
         if not self._content:
             attributes.pop("tools", None)
@@ -126,13 +126,13 @@ class ModelCall:
         if body is None:
             self._note_said(None)
             return
-        answer = self._dialect.answer(body)
+        answer = self._dialect.read_response(body)
         self._note_said(answer.output[0] if answer.output else None)
         self._note_answer(answer)
 
     def _note_stream(self, is_complete: bool) -> None:
         bodies, self._chunks = self._chunks, []
-        self._note_response(self._dialect.assembled(bodies) if bodies else None)
+        self._note_response(self._dialect.join_chunks(bodies) if bodies else None)
         if self._num_left_out:
             self.span.set(num_chunks_left_out=self._num_left_out)
         first = self._first_chunk_ns
@@ -142,7 +142,7 @@ class ModelCall:
             **({} if is_complete else {"incomplete": True}),
         )
 
-    def _note_answer(self, answer: Answer) -> None:
+    def _note_answer(self, answer: ModelResponse) -> None:
         attributes = dict(answer.attributes)
         if attributes.get("model") == self.span.name:
             del attributes["model"]

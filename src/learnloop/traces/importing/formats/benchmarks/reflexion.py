@@ -24,8 +24,17 @@ import msgspec
 from learnloop.core.records import Record
 from learnloop.traces.conversation.messages import Message, as_text, message, text_part
 from learnloop.traces.importing.building import EpisodeBuilder
-from learnloop.traces.importing.formats.base import ContentIds, Line, Source, TraceFormat, Words, convert
-from learnloop.traces.importing.formats.benchmarks.shared import TaskNotes, digest, known_object, plain_name
+from learnloop.traces.importing.formats.base import (
+    ItemReader,
+    Line,
+    Source,
+    TraceFormat,
+    Words,
+    convert,
+    first_has_fields,
+)
+from learnloop.traces.importing.formats.benchmarks.shared import digest
+from learnloop.traces.json_values import known_object
 
 _RUN_FIELDS = frozenset({"solution", "is_solved", "reflections", "implementations", "test_feedback"})
 _RUN_FILE = re.compile(r"(?:.*_)?(?P<strategy>[a-z-]+)_(?P<max_iterations>\d+)_(?P<model>[^_]+)_pass_at_k_\d+.*")
@@ -43,15 +52,14 @@ class _Run(msgspec.Struct):
     test_feedback: list[str] | None = None
 
 
-class ReflexionReader:
+class ReflexionReader(ItemReader):
     """Reads each line into an episode."""
 
+    format_name = "reflexion"
+
     def __init__(self, source: Source) -> None:
-        self._source = source
-        self._ids = ContentIds("reflexion")
-        self._tasks = TaskNotes(source)
-        found = _RUN_FILE.fullmatch(plain_name(source))
-        self._run: dict[str, str] = found.groupdict() if found else {}
+        super().__init__(source)
+        self._run = source.says(_RUN_FILE)
         self._num_calls = 0
 
     def read(self, line: Line) -> list[Record]:
@@ -59,22 +67,12 @@ class ReflexionReader:
         run = convert(line, _Run)
         name = run.name if run.name is not None else run.task_id
         task_id = f"reflexion:{'unnamed' if name is None else name}:{digest(run.prompt)}"
-        builder = EpisodeBuilder(
-            self._source,
-            self._ids,
-            self._ids.derive("episode", self._source.name, self._ids.for_line(line)),
-            task_id=task_id,
-            metadata=dict(self._run),
-        )
+        builder = EpisodeBuilder(self, self.unnamed_id(line), task_id=task_id, metadata=self._run)
         self._add_steps(builder, run)
         if run.is_solved is not None:
             builder.reward("is_solved", float(run.is_solved))
         definition = {field: value for field, value in line.items() if field not in _RUN_FIELDS}
-        return [*self._tasks.of(task_id, definition), *builder.finish()]
-
-    def finish(self) -> list[Record]:
-        """Returns nothing: each line is a whole run."""
-        return []
+        return [*self.task_records(task_id, definition), *builder.finish()]
 
     def _add_steps(self, builder: EpisodeBuilder, run: _Run) -> None:
         reflections, codes, feedback = run.reflections or [], run.implementations or [], run.test_feedback or []
@@ -98,7 +96,7 @@ class ReflexionReader:
     def _call(self, builder: EpisodeBuilder, messages: list[Message], output: str, purpose: str) -> None:
         """Adds a call; each has a prompt of its own, of which ``messages`` is what the file holds."""
         self._num_calls += 1
-        model, thread = self._run.get("model", ""), str(self._num_calls)
+        model, thread = self._run.get("model") or "", str(self._num_calls)
         builder.chat(model, messages, _assistant(output), thread=thread, purpose=purpose)
 
 
@@ -124,13 +122,14 @@ class _Memories(NamedTuple):
     longest: int
 
 
-class ReflexionTrialsReader:
+class ReflexionTrialsReader(ItemReader):
     """Reads the outcome of each environment into an episode without steps."""
 
+    format_name = "reflexion-trials"
+
     def __init__(self, source: Source) -> None:
-        self._source = source
-        self._ids = ContentIds("reflexion-trials")
-        found = _TRIAL_FILE.search(plain_name(source))
+        super().__init__(source)
+        found = _TRIAL_FILE.search(source.plain_name)
         self._attempt = int(found[1]) if found else None
 
     def read(self, item: Any) -> list[Record]:
@@ -139,9 +138,8 @@ class ReflexionTrialsReader:
         trial = convert(raw, _Trial)
         copied = bool(trial.is_success) and self._is_copy(memories, len(trial.memory))
         builder = EpisodeBuilder(
-            self._source,
-            self._ids,
-            self._ids.derive("episode", self._source.name, self._ids.for_line(raw)),
+            self,
+            self.unnamed_id(raw),
             task_id=f"reflexion:{memories.num_environments}-environments:{trial.name}",
             attempt=self._attempt,
             metadata={
@@ -153,10 +151,6 @@ class ReflexionTrialsReader:
         if trial.is_success is not None:
             builder.reward("is_success", float(trial.is_success))
         return builder.finish()
-
-    def finish(self) -> list[Record]:
-        """Returns nothing: each environment stands for itself."""
-        return []
 
     def _is_copy(self, memories: _Memories, num_own: int) -> bool:
         """Returns whether a success with so many memories is one of an earlier trial.
@@ -170,19 +164,10 @@ class ReflexionTrialsReader:
 
 
 def _trials(value: list[Any]) -> Iterator[tuple[_Memories, Any]]:
-    lengths = []
-    for raw in value:
-        trial = known_object(raw)
-        if isinstance(trial.get("memory"), list):
-            lengths.append((trial.get("is_success"), len(trial["memory"])))
-    failed = frozenset(length for success, length in lengths if success is False)
-    memories = _Memories(len(value), failed, max((length for _, length in lengths), default=0))
+    known = [trial for trial in map(known_object, value) if isinstance(trial.get("memory"), list)]
+    failed = frozenset(len(trial["memory"]) for trial in known if trial.get("is_success") is False)
+    memories = _Memories(len(value), failed, max((len(trial["memory"]) for trial in known), default=0))
     return ((memories, trial) for trial in value)
-
-
-def _fits_trials(value: Any) -> bool:
-    first = value[0] if isinstance(value, list) and value else None
-    return isinstance(first, dict) and {"name", "memory", "is_success"} <= first.keys()
 
 
 def _fits(line: Line) -> bool:
@@ -193,7 +178,7 @@ REFLEXION = TraceFormat("reflexion", "the fields prompt, is_solved, and name or 
 REFLEXION_TRIALS = TraceFormat(
     "reflexion-trials",
     "a list of objects with name, memory and is_success",
-    _fits_trials,
+    first_has_fields("name", "memory", "is_success"),
     ReflexionTrialsReader,
     shape="document",
     document_items=_trials,

@@ -14,12 +14,11 @@ Source: Yang et al. 2024, "SWE-agent", ``agent/agents.py`` and ``types.py`` of v
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from learnloop.core.errors import FormatError
 from learnloop.core.records import Record
 from learnloop.traces.conversation.messages import (
     Message,
@@ -32,15 +31,9 @@ from learnloop.traces.conversation.messages import (
     tool_response_part,
 )
 from learnloop.traces.importing.building import EpisodeBuilder
-from learnloop.traces.importing.formats.base import ContentIds, Source, TraceFormat, convert
-from learnloop.traces.importing.formats.benchmarks.shared import (
-    Calls,
-    Seconds,
-    TaskNotes,
-    known_object,
-    known_text,
-    plain_name,
-)
+from learnloop.traces.importing.formats.base import ItemReader, Seconds, TraceFormat, convert, shifted
+from learnloop.traces.importing.formats.benchmarks.shared import Calls
+from learnloop.traces.json_values import find, known_object, known_text
 
 _LIMITS = ("exit_cost", "exit_context", "exit_total_execution_time", "exit_command_timeout")
 _BROKEN = ("exit_error", "exit_environment_error", "exit_api", "early_exit", "exit_session")
@@ -68,43 +61,34 @@ class _Run(msgspec.Struct):
     replay_config: Any = None
 
 
-class SweAgentReader:
+class SweAgentReader(ItemReader):
     """Reads a file into an episode, one for each attempt where it holds several."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._ids = ContentIds("swe-agent")
-        self._tasks = TaskNotes(source)
+    format_name = "swe-agent"
 
     def read(self, item: Any) -> list[Record]:
         """Returns the episode of one attempt, with a step for each entry of its trajectory."""
         attempt, config, raw = item
         run = convert(raw, _Run)
-        config = known_object(parsed(config if run.replay_config is None else run.replay_config))
-        problem = known_object(config.get("problem_statement"))
-        task_id = f"swe-agent:{known_text(problem.get('id')) or plain_name(self._source).removesuffix('.traj')}"
-        model = known_object(known_object(config.get("agent")).get("model"))
-        status = run.info.get("exit_status")
+        config = parsed(config if run.replay_config is None else run.replay_config)
+        known = known_text(find(config, "problem_statement", "id")) or self.source.plain_name.removesuffix(".traj")
+        task_id = f"swe-agent:{known}"
+        model = known_text(find(config, "agent", "model", "name"))
         builder = EpisodeBuilder(
-            self._source,
-            self._ids,
-            self._ids.derive("episode", self._source.name, self._ids.for_line(raw)),
+            self,
+            self.unnamed_id(raw),
             task_id=task_id,
             attempt=attempt,
             metadata={
-                "model": known_text(model.get("name")),
+                "model": model,
                 "environment": run.environment,
                 **{name: value for name, value in run.info.items() if not name.startswith(_EXCERPTS)},
             },
         )
-        _Steps(builder, known_text(model.get("name")) or "", self._source.modified_at).add(run)
-        records = builder.finish(**_ending(status))
-        about = {"problem_statement": known_text(problem.get("text"))}
-        return [*self._tasks.of(task_id, about), *records]
-
-    def finish(self) -> list[Record]:
-        """Returns nothing: a file is one run."""
-        return []
+        _Steps(builder, model or "", self.source.modified_at).add(run)
+        records = builder.finish(**_ending(run.info.get("exit_status")))
+        about = {"problem_statement": known_text(find(config, "problem_statement", "text"))}
+        return [*self.task_records(task_id, about), *records]
 
 
 class _Steps:
@@ -142,7 +126,7 @@ class _Steps:
         asked = tool_calls_of(answer)
         call = asked[0] if len(asked) == 1 else {}
         seconds = step.execution_time
-        ended = None if seconds is None else self._after(seconds)
+        ended = None if seconds is None else shifted(self._moment, seconds=seconds)
         self._builder.tool(
             str(call.get("name") or _command(step.action)),
             call.get("arguments") if call else step.action,
@@ -154,13 +138,7 @@ class _Steps:
             action=step.action if call else None,
             state=parsed(step.state),
         )
-        self._moment = ended or self._after(1e-6)
-
-    def _after(self, seconds: float) -> datetime:
-        try:
-            return self._moment + timedelta(seconds=seconds)
-        except OverflowError as error:
-            raise FormatError(f"execution_time {seconds} ends after the year 9999") from error
+        self._moment = ended or shifted(self._moment, seconds=1e-6)
 
 
 class _History:

@@ -14,25 +14,24 @@ Source: Barres et al. 2025, "tau2-bench", ``data_model/simulation.py`` and ``mes
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from learnloop.core.errors import FormatError
 from learnloop.core.records import Record
 from learnloop.traces.conversation.messages import Message, Part, as_text, read_message
 from learnloop.traces.importing.building import EpisodeBuilder
-from learnloop.traces.importing.formats.base import ContentIds, Source, TraceFormat, convert, parse_time
-from learnloop.traces.importing.formats.benchmarks.shared import (
+from learnloop.traces.importing.formats.base import (
     Count,
+    ItemReader,
     Seconds,
-    TaskNotes,
-    known_list,
-    known_object,
-    known_text,
-    token_usage,
+    TraceFormat,
+    convert,
+    parse_time,
+    required_list,
+    shifted,
 )
+from learnloop.traces.json_values import find, known_list, known_object, known_text, token_usage
 
 _ENDED = frozenset({"user_stop", "agent_stop"})
 _LIMITS = frozenset({"max_steps", "timeout", "too_many_errors", "context_window_exceeded"})
@@ -82,25 +81,20 @@ class _Simulation(msgspec.Struct):
     info: Any = None
 
 
-class Tau2BenchReader:
+class Tau2BenchReader(ItemReader):
     """Reads each simulation into an episode."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._ids = ContentIds("tau2-bench")
-        self._tasks = TaskNotes(source)
+    format_name = "tau2-bench"
 
     def read(self, item: Any) -> list[Record]:
         """Returns the episode of one simulation, with a step for each answer of the agent's model."""
         info, tasks, raw = item
         run = convert(raw, _Simulation)
-        domain = known_text(known_object(info.get("environment_info")).get("domain_name"))
+        domain = known_text(find(info, "environment_info", "domain_name"))
         task_id = ":".join(["tau2-bench", *([domain] if domain else []), str(run.task_id)])
-        key = [str(run.id)] if run.id is not None else [self._source.name, self._ids.for_line(raw)]
         builder = EpisodeBuilder(
-            self._source,
-            self._ids,
-            self._ids.derive("episode", *key),
+            self,
+            self.unnamed_id(raw) if run.id is None else self.ids.derive("episode", str(run.id)),
             task_id=task_id,
             attempt=run.trial,
             started_at=None if run.start_time is None else parse_time(run.start_time),
@@ -115,11 +109,7 @@ class Tau2BenchReader:
             error=_failure(why, run.info),
             ended_at=None if run.end_time is None else parse_time(run.end_time),
         )
-        return [*self._tasks.of(task_id, tasks.get(str(run.task_id), {})), *records]
-
-    def finish(self) -> list[Record]:
-        """Returns nothing: each simulation stands for itself."""
-        return []
+        return [*self.task_records(task_id, tasks.get(str(run.task_id), {})), *records]
 
 
 class _Conversation:
@@ -160,7 +150,7 @@ class _Conversation:
             self._model,
             self._heard,
             answer,
-            started_at=ended if ended is None or seconds is None else _earlier(ended, seconds),
+            started_at=ended if ended is None or seconds is None else shifted(ended, seconds=-seconds),
             ended_at=ended if seconds is not None else None,
             usage=token_usage(said.usage),
             cost_usd=said.cost,
@@ -198,72 +188,45 @@ def _message(said: _Said, raw: Mapping[str, Any], *, tools: bool = True) -> Mess
 
 def _reasoning(source: Mapping[str, Any]) -> Iterator[Part]:
     """Yields what the model thought, where the file kept the API's own answer."""
-    blocks = source.get("thinking_blocks")
-    for block in blocks if isinstance(blocks, list) else []:
-        if text := known_text(known_object(block).get("thinking")):
+    texts = [find(block, "thinking") for block in known_list(source.get("thinking_blocks"))]
+    for text in (*texts, find(source, "message", "reasoning_content")):
+        if known_text(text):
             yield {"type": "reasoning", "content": text}
-    if text := known_text(known_object(source.get("message")).get("reasoning_content")):
-        yield {"type": "reasoning", "content": text}
-
-
-def _earlier(moment: datetime, seconds: float) -> datetime:
-    try:
-        return moment - timedelta(seconds=seconds)
-    except OverflowError as error:
-        raise FormatError(f"generation_time_seconds {seconds} before {moment.isoformat()} is no time") from error
 
 
 def _add_rewards(builder: EpisodeBuilder, info: Mapping[str, Any]) -> None:
-    if info.get("reward") is not None:
-        builder.reward("reward", _number("reward", info["reward"]))
-    check = known_object(info.get("db_check")).get("db_reward")
-    if check is not None:
-        builder.reward("db_check", _number("db_check.db_reward", check), weight=0)
+    builder.known_reward("reward", info.get("reward"))
+    builder.known_reward("db_check", find(info, "db_check", "db_reward"), weight=0)
     for name, value in known_object(info.get("reward_breakdown")).items():
-        if value is not None:
-            builder.reward(f"reward_breakdown.{name}", _number(f"reward_breakdown.{name}", value), weight=0)
+        builder.known_reward(f"reward_breakdown.{name}", value, weight=0)
     for field, outcome in _CHECKS.items():
-        for number, each in enumerate(known_list(field, info.get(field))):
-            check = known_object(each)
-            if check.get(outcome) is not None:
-                value = _number(f"{field}[{number}].{outcome}", check[outcome])
-                builder.reward(f"{field}.{number}", value, weight=0, reason=_about(check))
+        for number, check in enumerate(map(known_object, required_list(field, info.get(field)))):
+            builder.known_reward(f"{field}.{number}", check.get(outcome), weight=0, reason=_about(check))
 
 
 def _about(check: Mapping[str, Any]) -> str | None:
     """Returns what a check looked at, and what its judge had to say."""
-    subject = known_text(known_object(check.get("action")).get("name")) or known_text(check.get("info"))
+    subject = known_text(find(check, "action", "name")) or known_text(check.get("info"))
     subject = subject or known_text(check.get("nl_assertion"))
     return ": ".join(text for text in (subject, known_text(check.get("justification"))) if text) or None
-
-
-def _number(field: str, value: Any) -> float:
-    if not isinstance(value, int | float):
-        raise FormatError(f"{field} is {value!r}; a number is needed")
-    return float(value)
 
 
 def _failure(why: str | None, info: Any) -> str | None:
     if why not in _BROKEN:
         return None
-    detail = known_text(known_object(info).get("error"))
+    detail = known_text(find(info, "error"))
     return f"{why}: {detail}" if detail else why
 
 
 def _metadata(info: Mapping[str, Any], raw: Mapping[str, Any], run: _Simulation) -> dict[str, Any]:
-    reward, user, agent = (
-        run.reward_info or {},
-        known_object(info.get("user_info")),
-        known_object(info.get("agent_info")),
-    )
     return {
         **{name: raw.get(name) for name in _KEPT},
-        "reward_basis": reward.get("reward_basis"),
-        "reward_notes": reward.get("info"),
+        "reward_basis": find(run.reward_info, "reward_basis"),
+        "reward_notes": find(run.reward_info, "info"),
         "info": run.info,
-        "agent_implementation": agent.get("implementation"),
-        "user_implementation": user.get("implementation"),
-        "user_model": user.get("llm"),
+        "agent_implementation": find(info, "agent_info", "implementation"),
+        "user_implementation": find(info, "user_info", "implementation"),
+        "user_model": find(info, "user_info", "llm"),
         "git_commit": info.get("git_commit"),
         "num_ticks": None if run.ticks is None else len(run.ticks),
         "review": raw.get("review"),
@@ -275,7 +238,7 @@ def _simulations(value: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], 
     if "simulations" not in value:
         return iter([({}, {}, value)])
     tasks = {}
-    for raw in value["tasks"] if isinstance(value.get("tasks"), list) else []:
+    for raw in known_list(value.get("tasks")):
         task = known_object(raw)
         if isinstance(task.get("id"), str | int):
             tasks[str(task["id"])] = {name: part for name, part in task.items() if name != "id"}

@@ -21,8 +21,8 @@ import msgspec
 from learnloop.core.records import Record
 from learnloop.traces.conversation.messages import as_text, read_message
 from learnloop.traces.importing.building import EpisodeBuilder
-from learnloop.traces.importing.formats.base import ContentIds, Source, TraceFormat, convert
-from learnloop.traces.importing.formats.benchmarks.shared import Count, TaskNotes, known_object, known_text, plain_name
+from learnloop.traces.importing.formats.base import Count, ItemReader, TraceFormat, convert, first_has_fields
+from learnloop.traces.json_values import find, known_list, known_object, known_text
 
 _POLICY = re.compile(r"\s*#\s*(\w+) agent policy", re.IGNORECASE)
 _RUN_FILE = re.compile(
@@ -41,42 +41,28 @@ class _Trial(msgspec.Struct):
     """Of the whole file; see ``_items``."""
 
 
-class TauBenchReader:
+class TauBenchReader(ItemReader):
     """Reads each trial into an episode."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._ids = ContentIds("tau-bench")
-        self._tasks = TaskNotes(source)
-        found = _RUN_FILE.fullmatch(plain_name(source))
-        self._run: dict[str, str] = found.groupdict() if found else {}
+    format_name = "tau-bench"
 
     def read(self, item: Any) -> list[Record]:
         """Returns the episode of one trial, with a step for each answer of the model."""
         trial = convert(item, _Trial)
         task_id = ":".join(["tau-bench", *([trial.domain] if trial.domain else []), str(trial.task_id)])
-        info, task = trial.info, known_object(trial.info.get("task"))
+        info, run = trial.info, self.source.says(_RUN_FILE)
         builder = EpisodeBuilder(
-            self._source,
-            self._ids,
-            self._ids.derive("episode", self._source.name, self._ids.for_line(item)),
+            self,
+            self.unnamed_id(item),
             task_id=task_id,
             attempt=trial.trial,
-            metadata={
-                **self._run,
-                "reward_info": info.get("reward_info"),
-                "user_cost": info.get("user_cost"),
-                "traceback": info.get("traceback"),
-            },
+            metadata={**run, **{name: info.get(name) for name in ("reward_info", "user_cost", "traceback")}},
         )
-        builder.conversation(map(read_message, trial.traj), model=self._run.get("model", ""))
+        builder.conversation(map(read_message, trial.traj), model=run.get("model") or "")
         builder.reward("reward", trial.reward, reason="null in the file" if trial.reward is None else None)
         error = as_text(info["error"]) or "unknown" if info.get("error") is not None else None
-        return [*self._tasks.of(task_id, task), *builder.finish(terminated=error is None, error=error)]
-
-    def finish(self) -> list[Record]:
-        """Returns nothing: each trial stands for itself."""
-        return []
+        task = self.task_records(task_id, known_object(info.get("task")))
+        return [*task, *builder.finish(terminated=error is None, error=error)]
 
 
 def _items(value: list[Any]) -> Iterable[Any]:
@@ -86,21 +72,15 @@ def _items(value: list[Any]) -> Iterable[Any]:
 
 
 def _domain(trial: Any) -> str | None:
-    messages = known_object(trial).get("traj")
-    first = known_object(messages[0]) if isinstance(messages, list) and messages else {}
-    found = _POLICY.match(known_text(first.get("content")) or "")
+    first = next(iter(known_list(find(trial, "traj"))), None)
+    found = _POLICY.match(known_text(find(first, "content")) or "")
     return found[1].lower() if found else None
-
-
-def _fits(value: Any) -> bool:
-    first = value[0] if isinstance(value, list) and value else None
-    return isinstance(first, dict) and {"task_id", "reward", "traj"} <= first.keys()
 
 
 TAU_BENCH = TraceFormat(
     "tau-bench",
     "a list of objects with task_id, reward and traj",
-    _fits,
+    first_has_fields("task_id", "reward", "traj"),
     TauBenchReader,
     shape="document",
     document_items=_items,

@@ -13,7 +13,6 @@ Source: Qin et al. 2023, "ToolLLM", ``data_example/answer`` of the ToolBench rep
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -30,17 +29,14 @@ from learnloop.traces.conversation.messages import (
     tool_responses_of,
 )
 from learnloop.traces.importing.building import EpisodeBuilder
-from learnloop.traces.importing.formats.base import ContentIds, Source, TraceFormat, convert
-from learnloop.traces.importing.formats.benchmarks.shared import (
-    Calls,
-    TaskNotes,
-    digest,
-    known_object,
-    known_text,
-    plain_name,
-)
+from learnloop.traces.importing.formats.base import ItemReader, TraceFormat, convert
+from learnloop.traces.importing.formats.benchmarks.shared import Calls, digest
+from learnloop.traces.json_values import find, known_list, known_text
 
 _FILE = re.compile(r"(?P<query_id>\d+)_(?:(?P<model>.+)_)?(?P<method>(?:DFS|CoT|ETS).*)\.json", re.IGNORECASE)
+
+
+_KEPT = ("finish_type", "final_answer", "valid_data", "query_count", "total_tokens")
 
 
 class _Answer(msgspec.Struct):
@@ -62,51 +58,37 @@ class _File(msgspec.Struct):
     forward_args: Any = None
 
 
-class ToolBenchReader:
+class ToolBenchReader(ItemReader):
     """Reads a file into one episode."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._ids = ContentIds("toolbench")
-        self._tasks = TaskNotes(source)
-        found = _FILE.fullmatch(plain_name(source))
-        self._run: Mapping[str, str | None] = found.groupdict() if found else {}
+    format_name = "toolbench"
 
     def read(self, item: Any) -> list[Record]:
         """Returns the episode of the path that was chosen, with a step for each call of the model on it."""
         file = convert(item, _File)
-        answer = file.answer_generation
+        answer, named = file.answer_generation, self.source.says(_FILE)
         query = answer.query or _first_request(answer)
         task_id = f"toolbench:{digest(query)}" if query else None
         builder = EpisodeBuilder(
-            self._source,
-            self._ids,
-            self._ids.derive("episode", self._source.name, self._ids.for_line(item)),
+            self,
+            self.unnamed_id(item),
             task_id=task_id,
             metadata={
-                **self._run,
+                **named,
                 "verified": False,
-                "finish_type": answer.finish_type,
-                "final_answer": answer.final_answer,
-                "valid_data": answer.valid_data,
-                "query_count": answer.query_count,
-                "total_tokens": answer.total_tokens,
+                **{name: getattr(answer, name) for name in _KEPT},
                 "forward_args": file.forward_args,
                 "num_tries": len(file.trys) if isinstance(file.trys, list) else None,
                 "tree": _branches(file.tree),
             },
         )
-        _add_path(builder, answer, self._run.get("model") or "")
+        _add_path(builder, answer, named.get("model") or "")
         if file.win is not None:
             builder.reward("win", float(file.win))
         ended = answer.valid_data is not False
         records = builder.finish(terminated=ended, truncated=not ended)
-        about = {"query": query, "query_id": self._run.get("query_id"), "tools": answer.function}
-        return [*(self._tasks.of(task_id, about) if task_id else []), *records]
-
-    def finish(self) -> list[Record]:
-        """Returns nothing: a file is one run."""
-        return []
+        about = {"query": query, "query_id": named.get("query_id"), "tools": answer.function}
+        return [*(self.task_records(task_id, about) if task_id else []), *records]
 
 
 def _add_path(builder: EpisodeBuilder, answer: _Answer, model: str) -> None:
@@ -125,7 +107,7 @@ def _add_path(builder: EpisodeBuilder, answer: _Answer, model: str) -> None:
 
 
 def _add_tool(builder: EpisodeBuilder, name: str | None, call: Part, result: Any) -> None:
-    error = known_text(known_object(parsed(result)).get("error"))
+    error = known_text(find(parsed(result), "error"))
     builder.tool(name or str(call.get("name") or ""), call.get("arguments"), result, error=error)
 
 
@@ -140,24 +122,20 @@ def _num_common(one: list[str], other: list[str]) -> int:
 
 def _first_request(answer: _Answer) -> str | None:
     """Returns what the user asked for; older files do not repeat it as ``query``."""
-    for entry in answer.train_messages[:1]:
-        for raw in entry:
-            if raw.get("role") == "user":
-                return known_text(raw.get("content"))
-    return None
+    said = (raw.get("content") for entry in answer.train_messages[:1] for raw in entry if raw.get("role") == "user")
+    return known_text(next(said, None))
 
 
 def _branches(tree: Any) -> dict[str, int] | None:
     """Returns how many nodes of which kind a search tree has."""
-    root = known_object(tree).get("tree")
+    root = find(tree, "tree")
     if not isinstance(root, dict):
         return None
     counts = {"num_nodes": 0, "num_branches": 0, "num_pruned": 0}
     waiting = [root]
     while waiting:
         node = waiting.pop()
-        below = node.get("children")
-        children = [each for each in below if isinstance(each, dict)] if isinstance(below, list) else []
+        children = [each for each in known_list(node.get("children")) if isinstance(each, dict)]
         counts["num_nodes"] += 1
         counts["num_branches"] += not children
         counts["num_pruned"] += node.get("pruned") is True

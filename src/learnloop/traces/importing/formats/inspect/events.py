@@ -11,15 +11,10 @@ from typing import Any
 
 from learnloop.traces.conversation.messages import as_text
 from learnloop.traces.importing.building import EpisodeBuilder
-from learnloop.traces.importing.formats.base import parse_time
-from learnloop.traces.importing.formats.benchmarks.shared import (
-    Calls,
-    known_list,
-    known_object,
-    known_text,
-    token_usage,
-)
+from learnloop.traces.importing.formats.base import known_time, required_list
+from learnloop.traces.importing.formats.benchmarks.shared import Calls
 from learnloop.traces.importing.formats.inspect.messages import Attachments, Reader
+from learnloop.traces.json_values import find, known_list, known_object, known_text, present, token_usage
 
 _SCORING = frozenset({"scorer", "scorers"})
 _LEFT_OUT = frozenset({"sample_init", "state", "store", "anchor", "branch", "checkpoint", "score_edit"})
@@ -150,8 +145,8 @@ class Events:
         parent_id: str | None,
         attributes: Mapping[str, Any],
     ) -> str:
-        known = {field: value for field, value in attributes.items() if value is not None}
-        return self._builder.span(operation, name, started, ended, parent_id=parent_id, details=known or None)
+        details = present(attributes) or None
+        return self._builder.span(operation, name, started, ended, parent_id=parent_id, details=details)
 
 
 def _ends(events: list[Any]) -> dict[int, datetime]:
@@ -166,7 +161,7 @@ def _ends(events: list[Any]) -> dict[int, datetime]:
             begun[key] = place
         elif kind == "step" and action == "begin":
             steps.append(place)
-        elif kind in ("span_end", "step") and (moment := _moment(event, "timestamp")) is not None:
+        elif kind in ("span_end", "step") and (moment := known_time(event.get("timestamp"))) is not None:
             opened = begun.pop(key, None) if kind == "span_end" else steps.pop() if steps else None
             if opened is not None:
                 ends[opened] = moment
@@ -174,32 +169,26 @@ def _ends(events: list[Any]) -> dict[int, datetime]:
 
 
 def _times(event: Mapping[str, Any]) -> tuple[datetime | None, datetime | None]:
-    return _moment(event, "timestamp"), _moment(event, "completed")
-
-
-def _moment(event: Mapping[str, Any], field: str) -> datetime | None:
-    text = known_text(event.get(field))
-    return None if text is None else parse_time(text)
+    return known_time(event.get("timestamp")), known_time(event.get("completed"))
 
 
 def _answers(output: Mapping[str, Any]) -> list[Any]:
-    choices = known_list("output.choices", output.get("choices"))
-    return [said for choice in choices if isinstance(said := known_object(choice).get("message"), dict)]
+    choices = required_list("output.choices", output.get("choices"))
+    return [said for choice in choices if isinstance(said := find(choice, "message"), dict)]
 
 
 def _details(event: Mapping[str, Any], output: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what a log says of a call besides its messages."""
-    choices = [known_object(choice) for choice in known_list("output.choices", output.get("choices"))]
+    choices = [known_object(choice) for choice in required_list("output.choices", output.get("choices"))]
     model, usage = known_text(event.get("model")) or "", known_object(output.get("usage"))
-    request = {name: value for name, value in known_object(event.get("config")).items() if value is not None}
     return {
         "provider": model.split("/")[0] if "/" in model else None,
         "response_model": known_text(output.get("model")),
-        "response_id": known_text(known_object(known_object(event.get("call")).get("response")).get("id")),
+        "response_id": known_text(find(event, "call", "response", "id")),
         "usage": model_usage(usage),
         "cost_usd": usage.get("total_cost") if isinstance(usage.get("total_cost"), int | float) else None,
         "finish_reasons": [text for each in choices if (text := known_text(each.get("stop_reason")))] or None,
-        "request": request or None,
+        "request": present(known_object(event.get("config"))) or None,
         "logprobs": _logprobs(choices),
         "cache": known_text(event.get("cache")),
         "role": known_text(event.get("role")),
@@ -224,8 +213,7 @@ def model_usage(usage: Mapping[str, Any]) -> dict[str, int] | None:
 
 def _logprobs(choices: Iterable[Mapping[str, Any]]) -> list[float] | None:
     for choice in choices:
-        content = known_object(choice.get("logprobs")).get("content")
-        found = [known_object(each).get("logprob") for each in content] if isinstance(content, list) else []
+        found = [find(each, "logprob") for each in known_list(find(choice, "logprobs", "content"))]
         if found and all(isinstance(each, int | float) for each in found):
             return [float(each) for each in found if isinstance(each, int | float)]
     return None

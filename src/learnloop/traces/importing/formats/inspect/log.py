@@ -25,11 +25,19 @@ import msgspec
 from learnloop.core.records import Record
 from learnloop.traces.conversation.messages import as_text
 from learnloop.traces.importing.building import EpisodeBuilder
-from learnloop.traces.importing.formats.base import ContentIds, Source, TraceFormat, convert, parse_time
-from learnloop.traces.importing.formats.benchmarks.shared import Count, TaskNotes, known_list, known_object, known_text
+from learnloop.traces.importing.formats.base import (
+    Count,
+    ItemReader,
+    TraceFormat,
+    convert,
+    known_time,
+    parse_time,
+    required_list,
+)
 from learnloop.traces.importing.formats.inspect.archive import entries, is_archive
 from learnloop.traces.importing.formats.inspect.events import Events, model_usage
 from learnloop.traces.importing.formats.inspect.messages import Attachments, Reader
+from learnloop.traces.json_values import find, known_list, known_object, known_text, present
 
 _LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
@@ -62,13 +70,10 @@ class _Sample(msgspec.Struct):
     invalidation: Any = None
 
 
-class InspectReader:
+class InspectReader(ItemReader):
     """Reads each sample into an episode."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._ids = ContentIds("inspect")
-        self._tasks = TaskNotes(source)
+    format_name = "inspect"
 
     def read(self, item: Any) -> list[Record]:
         """Returns the episode of one sample, with a step for each call of the model."""
@@ -77,13 +82,12 @@ class InspectReader:
         sample = convert(raw, _Sample)
         evaluation = known_object(log.get("eval"))
         older = sample.transcript or {}
-        events = sample.events or known_list("transcript.events", older.get("events"))
+        events = sample.events or required_list("transcript.events", older.get("events"))
         attachments = Attachments(sample.attachments or older.get("content"))
         task_id = f"inspect:{evaluation.get('task')}:{sample.id}"
         builder = EpisodeBuilder(
-            self._source,
-            self._ids,
-            self._ids.derive("episode", *self._identity(evaluation, sample, raw)),
+            self,
+            self._episode_id(evaluation, sample, raw),
             task_id=task_id,
             attempt=sample.epoch - 1 if sample.epoch else None,
             started_at=_began(sample, events),
@@ -93,20 +97,16 @@ class InspectReader:
         _add_scores(builder, sample, log)
         records = builder.finish(**_ending(sample))
         definition = {name: getattr(sample, name) for name in ("input", "target", "choices", "metadata")}
-        return [*self._tasks.of(task_id, attachments.resolve(definition)), *records]
+        return [*self.task_records(task_id, attachments.resolve(definition)), *records]
 
-    def finish(self) -> list[Record]:
-        """Returns nothing: each sample stands for itself."""
-        return []
-
-    def _identity(self, evaluation: Mapping[str, Any], sample: _Sample, raw: Any) -> list[str]:
-        """Returns what a run is known by in every file that holds it: the same log as JSON and as an archive."""
+    def _episode_id(self, evaluation: Mapping[str, Any], sample: _Sample, raw: Any) -> str:
+        """Returns an id that a run has in every file that holds it: in the same log as JSON and as an archive."""
         if sample.uuid:
-            return [sample.uuid]
-        log = [known_text(evaluation.get(name)) for name in ("run_id", "task_id", "created")]
-        if log[0] and log[1]:
-            return ["log", *(part or "" for part in log), str(sample.id), str(sample.epoch)]
-        return [self._source.name, self._ids.for_line(raw)]
+            return self.ids.derive("episode", sample.uuid)
+        run, task, created = (known_text(evaluation.get(name)) for name in ("run_id", "task_id", "created"))
+        if run and task:
+            return self.ids.derive("episode", "log", run, task, created or "", str(sample.id), str(sample.epoch))
+        return self.unnamed_id(raw)
 
 
 def _add_steps(
@@ -142,7 +142,7 @@ def _add_scores(builder: EpisodeBuilder, sample: _Sample, log: Mapping[str, Any]
             number, why = score_value(each)
             if sample.invalidation is not None:
                 number, why = None, "the sample was declared invalid"
-            builder.reward(part, number, reason=why or known_text(known_object(score).get("explanation")))
+            builder.reward(part, number, reason=why or known_text(find(score, "explanation")))
 
 
 def score_value(value: Any) -> tuple[float | None, str | None]:
@@ -171,9 +171,8 @@ def _number(text: str) -> float | None:
 
 
 def _only_scorer(log: Mapping[str, Any]) -> str:
-    found = known_object(log.get("results")).get("scores")
-    first = known_object(found[0]) if isinstance(found, list) and found else {}
-    return known_text(first.get("name")) or "score"
+    first = next(iter(known_list(find(log, "results", "scores"))), None)
+    return known_text(find(first, "name")) or "score"
 
 
 def _ending(sample: _Sample) -> dict[str, Any]:
@@ -190,28 +189,25 @@ def _ending(sample: _Sample) -> dict[str, Any]:
 
 def _began(sample: _Sample, events: list[Any]) -> datetime | None:
     """Returns when a sample began: older logs say it by their first event."""
-    stamps = [sample.started_at, *(known_text(known_object(event).get("timestamp")) for event in events[:1])]
-    return next((parse_time(text) for text in stamps if text), None)
+    return known_time(sample.started_at) or next((known_time(find(event, "timestamp")) for event in events[:1]), None)
 
 
 def _metadata(log: Mapping[str, Any], evaluation: Mapping[str, Any], sample: _Sample, raw: Any) -> dict[str, Any]:
-    status, fault = known_text(log.get("status")), known_object(sample.error)
+    status = known_text(log.get("status"))
     usage = {model: model_usage(known_object(each)) for model, each in known_object(sample.model_usage).items()}
-    answers = {name: known_object(score).get("answer") for name, score in (sample.scores or {}).items()}
+    answers = present({name: find(score, "answer") for name, score in (sample.scores or {}).items()})
     return {
         "eval_task": known_text(evaluation.get("task")),
-        "model": known_text(evaluation.get("model")),
         "eval_status": status if status != "success" else None,
-        "run_id": known_text(evaluation.get("run_id")),
-        "created": known_text(evaluation.get("created")),
+        **{name: known_text(evaluation.get(name)) for name in ("model", "run_id", "created")},
         "task_args": evaluation.get("task_args") or None,
         "task_version": evaluation.get("task_version"),
         "sample_id": sample.id,
         "model_usage": usage or None,
-        "answers": {name: answer for name, answer in answers.items() if answer is not None} or None,
+        "answers": answers or None,
         "limit": sample.limit,
-        "traceback": known_text(fault.get("traceback")),
-        "error_retries": [known_object(each).get("message") for each in sample.error_retries or []] or None,
+        "traceback": known_text(find(sample.error, "traceback")),
+        "error_retries": [find(each, "message") for each in sample.error_retries or []] or None,
         "invalidation": sample.invalidation,
         **{name: raw.get(name) for name in _KEPT},
     }
@@ -219,7 +215,7 @@ def _metadata(log: Mapping[str, Any], evaluation: Mapping[str, Any], sample: _Sa
 
 def _samples(value: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Any]]:
     log = {name: part for name, part in value.items() if name not in ("samples", "reductions")}
-    return ((log, sample) for sample in known_list("samples", value.get("samples")))
+    return ((log, sample) for sample in required_list("samples", value.get("samples")))
 
 
 def _fits(value: Any) -> bool:

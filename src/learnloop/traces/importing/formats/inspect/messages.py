@@ -7,7 +7,8 @@ from typing import Any
 
 from learnloop.core.errors import FormatError
 from learnloop.traces.conversation.messages import Message, fingerprint, read_message
-from learnloop.traces.importing.formats.benchmarks.shared import known_list, known_object, known_text
+from learnloop.traces.importing.formats.base import required_list
+from learnloop.traces.json_values import find, known_object, known_text, present
 
 _PROTOCOL = "attachment://"
 _MAX_DEPTH = 64
@@ -41,11 +42,14 @@ class Attachments:
         """Returns the length of a text, of what it refers to, or of a list."""
         if not isinstance(content, str):
             return len(content) if isinstance(content, list) else 0
-        found = self._texts.get(content[len(_PROTOCOL) :]) if content.startswith(_PROTOCOL) else None
+        found = self._referred(content)
         return len(content if found is None else found)
 
+    def _referred(self, value: str) -> str | None:
+        return self._texts.get(value[len(_PROTOCOL) :]) if value.startswith(_PROTOCOL) else None
+
     def _text(self, value: str) -> str:
-        found = self._texts.get(value[len(_PROTOCOL) :]) if value.startswith(_PROTOCOL) else None
+        found = self._referred(value)
         if found is None or len(found) > self._left:
             return value
         self._left -= len(found)
@@ -66,7 +70,7 @@ class Reader:
             FormatError: the pool is no list.
         """
         self._attachments = attachments
-        self._pool = known_list("the pool of messages", pool)
+        self._pool = required_list("the pool of messages", pool)
         self._known: dict[str, Message] = {}
 
     def heard(self, event: Mapping[str, Any]) -> list[Marked]:
@@ -75,7 +79,7 @@ class Reader:
         Raises:
             FormatError: they are no list, or refer to messages that are not there.
         """
-        raw = known_list("a model event's input", event.get("input"))
+        raw = required_list("a model event's input", event.get("input"))
         if not raw and event.get("input_refs") is not None:
             raw = list(self._referred(event["input_refs"]))
         return [self.read(each) for each in raw]
@@ -83,8 +87,7 @@ class Reader:
     def read(self, raw: Any) -> Marked:
         """Returns one message; a call repeats those before it, which are read once."""
         raw = {"role": "user", "content": raw} if isinstance(raw, str) else raw
-        key, content = known_text(known_object(raw).get("id")), known_object(raw).get("content")
-        size = self._attachments.size(content)
+        key, size = known_text(find(raw, "id")), self._attachments.size(find(raw, "content"))
         mark = None if key is None else f"{key} {size}"
         if mark is not None and mark in self._known:
             return mark, self._known[mark]
@@ -96,7 +99,7 @@ class Reader:
 
     def _referred(self, refs: Any) -> Iterator[Any]:
         """Yields the messages at the places ``[first, after the last]`` of each pair in ``refs``."""
-        for pair in known_list("input_refs", refs):
+        for pair in required_list("input_refs", refs):
             ends = pair if isinstance(pair, list) and len(pair) == 2 else [None]
             if not all(type(end) is int and 0 <= end <= len(self._pool) for end in ends):
                 raise FormatError(f"input_refs has {pair!r}; two places in a pool of {len(self._pool)} are needed")
@@ -104,11 +107,11 @@ class Reader:
 
 
 def _message(raw: Any) -> Message:
-    content = known_object(raw).get("content")
+    content = find(raw, "content")
     if isinstance(content, list):
         raw = {**raw, "content": [_block(block) for block in content]}
     said = read_message(raw)
-    fault = known_object(known_object(raw).get("error"))
+    fault = known_object(find(raw, "error"))
     if fault and said["role"] == "tool":
         said["parts"] = [{**part, "is_error": True, "error": fault.get("message")} for part in said["parts"]]
     return said
@@ -116,11 +119,10 @@ def _message(raw: Any) -> Message:
 
 def _block(block: Any) -> Any:
     """Returns a part of a message's content in our words, where inspect's are of its own."""
-    kind = known_object(block).get("type")
+    kind = find(block, "type")
     if kind == "reasoning":
         text = known_text(block.get("reasoning")) or known_text(block.get("summary")) or ""
-        rest = {name: value for name, value in block.items() if name not in ("type", "reasoning") and value is not None}
-        return {**rest, "type": "reasoning", "content": text}
+        return {**present({**block, "reasoning": None}), "type": "reasoning", "content": text}
     if kind == "tool_use":  # one that the model's own server ran
         return {**block, "type": "server_tool_call"}
     return block
