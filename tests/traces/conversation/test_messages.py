@@ -15,7 +15,6 @@ from learnloop.traces.conversation.messages import (
     messages_of,
     read_message,
     text_of,
-    to_openai,
     tool_calls_of,
     tool_responses_of,
 )
@@ -153,15 +152,6 @@ def test_reasoning_and_ids_do_not_make_a_message_another_one() -> None:
     assert fingerprint(read_message({"role": "user", "content": "4"})) != fingerprint(read_message(sent))
 
 
-def test_back_to_openai() -> None:
-    (said,) = messages_of(CALLS["anthropic"])
-    (back,) = to_openai(said)
-    assert back["content"] == "Let me look."
-    assert json.loads(back["tool_calls"][0]["function"]["arguments"]) == ARGUMENTS
-    assert to_openai(read_message(RESULTS["genai"])) == [{"role": "tool", "tool_call_id": "c1", "content": "sunny"}]
-    assert to_openai(read_message({"role": "user", "content": "hi"})) == [{"role": "user", "content": "hi"}]
-
-
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -178,8 +168,6 @@ def test_anything_becomes_messages(value: Any) -> None:
         assert all(isinstance(part, dict) for part in said["parts"])
         fingerprint(said)
         assert isinstance(text_of(said), str)
-        for each in to_openai(said):
-            json.loads(json.dumps(each))
 
 
 @given(JSON)

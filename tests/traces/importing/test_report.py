@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from learnloop.core.records import Episode, EpisodeStatus, Record, Reward
-from learnloop.traces.conversation.steps import count_steps
+from learnloop.traces.conversation.steps import steps_of
 from learnloop.traces.importing.report import ImportReport, Tally
 from tests.traces.conversation.test_steps import START, said, span
 
@@ -53,7 +53,7 @@ def test_a_call_that_two_instruments_recorded_counts_once() -> None:
     other = [span("o2", episode="f"), span("i2", parent="o2", episode="f"), span("i3", parent="o2", episode="f")]
     for records in ([outer, inner, *other], [inner, outer, *reversed(other)]):
         assert report(*records).num_steps == 1 + 2
-    assert count_steps([outer, inner]) == 1
+    assert len(steps_of([outer, inner])) == 1
 
 
 def test_token_ids_are_missed_where_they_are_not() -> None:

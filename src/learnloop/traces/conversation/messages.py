@@ -132,28 +132,6 @@ def fingerprint(said: Message) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
-def to_openai(said: Message) -> list[Message]:
-    """Returns a message as an OpenAI chat completion API takes it; one with several tool results becomes several."""
-    responses = tool_responses_of(said)
-    made: list[Message] = [
-        {"role": "tool", "tool_call_id": part.get("id"), "content": as_text(part.get("response"))} for part in responses
-    ]
-    calls = [
-        {
-            "id": part.get("id"),
-            "type": "function",
-            "function": {"name": part.get("name"), "arguments": as_text(part.get("arguments"))},
-        }
-        for part in tool_calls_of(said)
-    ]
-    text = text_of(said)
-    if calls:
-        made.append({"role": said["role"], "content": text or None, "tool_calls": calls})
-    elif text or not responses:
-        made.append({"role": said["role"], "content": text})
-    return made
-
-
 def as_text(value: Any) -> str:
     """Returns a value as text: text as it is, nothing as nothing, all else as JSON."""
     if value is None:

@@ -88,12 +88,6 @@ def steps_of(spans: Iterable[Span]) -> list[Step]:
     ]
 
 
-def count_steps(spans: Sequence[Span]) -> int:
-    """Returns how many steps ``steps_of`` finds, without reading what was said."""
-    calls = len(_single_calls(spans))
-    return calls or sum(1 for span in spans if span.operation == TOOL_OPERATION)
-
-
 def _single_calls(spans: Iterable[Span]) -> list[tuple[Span, Span | None]]:
     """Returns each call of a model once, as its innermost span, with the one around it that recorded it too."""
     listed = list(spans)

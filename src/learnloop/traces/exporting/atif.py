@@ -24,12 +24,15 @@ from learnloop.store import Store
 from learnloop.traces.conversation.messages import Message, as_text, text_of, tool_calls_of, tool_responses_of
 from learnloop.traces.conversation.steps import MODEL_OPERATIONS, TOOL_OPERATION, Step, in_time_order, steps_of
 from learnloop.traces.exporting.episodes import EpisodeRecords, episode_records, file_name
+from learnloop.traces.json_values import find, known_integer, known_object, known_text, present
 
 VERSION = "ATIF-v1.7"
 OURS = "learnloop"
 _UNKNOWN = "unknown"
 _MAX_NESTED = 12
 _CALLS = MODEL_OPERATIONS | {TOOL_OPERATION}
+_TOLD = ("input", "output", "call_id")
+"""Attributes of a tool's span that the call and its result have fields for."""
 _METRICS = {
     "input_tokens": "prompt_tokens",
     "output_tokens": "completion_tokens",
@@ -116,27 +119,26 @@ class _Agents:
         return found
 
 
-class _Writer:
+class _Writer(msgspec.Struct):
     """Makes the trajectories of one episode."""
 
-    def __init__(self, agents: _Agents, timed: bool) -> None:
-        self.step_ids: dict[str, int] = {}
-        """The step of each span of the episode's own agent."""
-        self._agents = agents
-        self._timed = timed
+    agents: _Agents
+    timed: bool
+    step_ids: dict[str, int] = {}
+    """The step of each span of the episode's own agent."""
 
     def trajectory(self, agent: Span | None, trajectory_id: str, name: str, depth: int) -> dict[str, Any]:
         """Returns a trajectory without what only the outermost one has."""
-        spans, nested = self._agents.spans(agent), self._agents.nested(agent)
+        spans, nested = self.agents.spans(agent), self.agents.nested(agent)
         if depth >= _MAX_NESTED:
             spans, nested = in_time_order([*spans, *self._below(nested)]), []
         embedded = [self._embedded(each, depth) for each in nested]
         references: dict[str, list[dict[str, Any]]] = {}
         for each in nested:
-            tool = self._agents.tool_around(each)
+            tool = self.agents.tool_around(each)
             if tool is not None:
                 references.setdefault(tool, []).append({"trajectory_id": each.span_id})
-        steps = _Steps(spans, references, self._timed)
+        steps = _Steps(spans, references, self.timed)
         made = steps.make()
         if depth == 0:
             self.step_ids = steps.ids
@@ -163,8 +165,8 @@ class _Writer:
         waiting = list(nested)
         while waiting:
             agent = waiting.pop()
-            found += self._agents.spans(agent)
-            waiting += self._agents.nested(agent)
+            found += self.agents.spans(agent)
+            waiting += self.agents.nested(agent)
         return found
 
 
@@ -200,7 +202,7 @@ class _Steps:
         step: dict[str, Any] = {"step_id": len(self._made) + 1, "source": source, "message": message}
         if self._timed and moment is not None:
             step["timestamp"] = moment.isoformat()
-        step.update({name: value for name, value in fields.items() if value is not None})
+        step.update(present(fields))
         self._made.append(step)
         return step
 
@@ -229,8 +231,7 @@ class _Steps:
         metrics, attributes = _metrics(step.attributes)
         if attributes:
             ours["attributes"] = attributes
-        effort = step.attributes.get("request")
-        effort = effort.get("reasoning_effort") if isinstance(effort, Mapping) else None
+        effort = find(step.attributes, "request", "reasoning_effort")
         fields.pop("tool_calls", None)
         made = self._add(
             "agent",
@@ -291,9 +292,7 @@ class _Steps:
         span = self._by_id.get(call.span_id or "")
         if span is not None:
             ours.update(self._times(span.started_at, span.ended_at))
-            attributes = {
-                name: each for name, each in span.attributes.items() if name not in ("input", "output", "call_id")
-            }
+            attributes = {name: each for name, each in span.attributes.items() if name not in _TOLD}
             ours.update({"attributes": attributes} if attributes else {})
         references = self._references.get(call.span_id or "")
         if references:
@@ -319,17 +318,13 @@ def _said(output: Message) -> dict[str, Any]:
 def _metrics(attributes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the metrics of a call, and the attributes that they do not tell."""
     rest = {name: value for name, value in attributes.items() if name not in ("input_offset", "conversation_id")}
-    metrics: dict[str, Any] = {}
-    usage = _object(rest.get("usage"))
-    for ours, theirs in _METRICS.items():
-        if isinstance(usage.get(ours), int):
-            metrics[theirs] = usage[ours]
+    usage = known_object(rest.get("usage"))
     extra = {name: value for name, value in usage.items() if name not in _METRICS}
-    if extra:
-        metrics["extra"] = extra
+    counts = {theirs: known_integer(usage.get(ours)) for ours, theirs in _METRICS.items()}
+    metrics: dict[str, Any] = present({**counts, "extra": extra or None})
     if extra.keys() <= {"reasoning_tokens"}:
         rest.pop("usage", None)
-    ids = _object(rest.get("token_ids"))
+    ids = known_object(rest.get("token_ids"))
     known = {name: value for name, value in ids.items() if name in ("prompt", "completion") and _are(value, int)}
     metrics.update({f"{name}_token_ids": value for name, value in known.items()})
     if known.keys() == ids.keys():
@@ -360,9 +355,7 @@ def _given(
 ) -> dict[str, Any]:
     placed, unplaced = [], []
     for reward in {(each.span_id, each.name): each for each in rewards}.values():
-        told = _without_none(
-            {"name": reward.name, "weight": reward.weight, "reason": reward.reason, "source": reward.source}
-        )
+        told = present({"name": reward.name, "weight": reward.weight, "reason": reward.reason, "source": reward.source})
         told["value"] = reward.value
         told["created_at"] = reward.created_at.isoformat()
         if reward.span_id is None or (root is not None and reward.span_id == root.span_id):
@@ -372,7 +365,7 @@ def _given(
         else:
             unplaced.append({**told, "span_id": reward.span_id})
     metadata = {name: value for name, value in episode.metadata.items() if name != "time_unknown"}
-    return _without_none(
+    return present(
         {
             "task_id": episode.task_id,
             "attempt": episode.attempt,
@@ -392,8 +385,8 @@ def _given(
 
 def _version(metadata: Mapping[str, Any]) -> str:
     """Returns the version of the agent where an episode tells one; the format needs a text."""
-    found = _object(metadata.get("agent")).get("version") or metadata.get("version") or metadata.get("cli_version")
-    return found if isinstance(found, str) else _UNKNOWN
+    given = (find(metadata, "agent", "version"), metadata.get("version"), metadata.get("cli_version"))
+    return next((text for each in given if (text := known_text(each))), _UNKNOWN)
 
 
 def _are(value: Any, kind: Any) -> bool:
@@ -402,11 +395,3 @@ def _are(value: Any, kind: Any) -> bool:
 
 def _are_objects(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _without_none(value: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: each for name, each in value.items() if each is not None}

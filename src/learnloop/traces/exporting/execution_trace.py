@@ -8,7 +8,7 @@ Source: ``ExecutionTrace``, ``ToolCallTrace`` and ``ReasoningStep`` of toolboxv2
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -21,6 +21,7 @@ from learnloop.store import Store
 from learnloop.traces.conversation.messages import as_text, text_of
 from learnloop.traces.conversation.steps import TOOL_OPERATION, Step, in_time_order, steps_of
 from learnloop.traces.exporting.episodes import EpisodeRecords, episode_records, file_name
+from learnloop.traces.json_values import find, known_list, known_text
 
 _ONE_LABEL = {1.0: True, 0.0: False}
 
@@ -35,13 +36,13 @@ def to_execution_trace(records: EpisodeRecords) -> dict[str, Any]:
     metadata = episode.metadata
     timed = metadata.get("time_unknown") is not True
     return {
-        "trace_id": _text(metadata.get("trace_id")) or episode.episode_id,
-        "session_id": _text(metadata.get("session_id")),
+        "trace_id": known_text(metadata.get("trace_id")) or episode.episode_id,
+        "session_id": known_text(metadata.get("session_id")) or "",
         "timestamp": episode.started_at.isoformat() if timed else "",
         "user_query": _query(spans, steps),
         "tool_calls": [_tool_call(call, span, timed) for call, span in _tools(spans, steps)],
         "reasoning_steps": [thought for step in steps for thought in _reasoning(step)],
-        **{name: _list(metadata.get(name)) for name in ("tasks_created", "tasks_completed", "tasks_failed")},
+        **{name: known_list(metadata.get(name)) for name in ("tasks_created", "tasks_completed", "tasks_failed")},
         "final_response": next((text_of(each.output) for each in reversed(steps) if each.output), ""),
         "total_tokens_in": _sum(steps, "input_tokens"),
         "total_tokens_out": _sum(steps, "output_tokens"),
@@ -51,7 +52,7 @@ def to_execution_trace(records: EpisodeRecords) -> dict[str, Any]:
         "label": label,
         "reward_score": _score(rewards, label),
         "manual_review": metadata.get("manual_review") is True,
-        "review_notes": _text(metadata.get("review_notes")),
+        "review_notes": known_text(metadata.get("review_notes")) or "",
     }
 
 
@@ -111,11 +112,11 @@ def _reasoning(step: Step) -> Iterator[dict[str, Any]]:
     for part in step.output["parts"] if step.output else []:
         if part.get("type") == "reasoning" and isinstance(part.get("content"), str):
             yield {
-                "step_type": _text(part.get("step_type")) or "internal_reasoning",
+                "step_type": known_text(part.get("step_type")) or "internal_reasoning",
                 "content": part["content"],
                 "confidence": _number(part.get("confidence")),
-                "insights": _list(part.get("insights")),
-                "issues": _list(part.get("issues")),
+                "insights": known_list(part.get("insights")),
+                "issues": known_list(part.get("issues")),
             }
 
 
@@ -138,8 +139,7 @@ def _score(rewards: Sequence[Reward], label: bool | None) -> float | None:
 
 
 def _sum(steps: Sequence[Step], name: str) -> int:
-    usages = [step.attributes.get("usage") for step in steps]
-    return int(sum(_number(usage.get(name)) for usage in usages if isinstance(usage, Mapping)))
+    return int(sum(_number(find(step.attributes, "usage", name)) for step in steps))
 
 
 def _num_calls(steps: Sequence[Step]) -> int:
@@ -154,11 +154,3 @@ def _milliseconds(episode: Episode) -> float:
 def _number(value: Any) -> float:
     """Returns a number as it is, and 0 for what is not recorded."""
     return value if isinstance(value, int | float) else 0
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Self
 
 import msgspec
@@ -69,27 +70,23 @@ class AssemblyCounters(msgspec.Struct, frozen=True, kw_only=True):
     """Why something could not be written, the last time; None: all could."""
 
 
+@dataclass(slots=True)
 class _Open:
     """A trace that is not closed yet."""
 
-    __slots__ = ("due", "is_whole", "summary")
-
-    def __init__(self, summary: TraceSummary, *, is_whole: bool, due: float = 0.0) -> None:
-        self.summary = summary
-        self.is_whole = is_whole
-        """Whether the summary has all that this process knows to be in the store."""
-        self.due = due
-        """When it is looked at, on the monotonic clock."""
+    summary: TraceSummary
+    is_whole: bool
+    """Whether the summary has all that this process knows to be in the store."""
+    due: float = 0.0
+    """When it is looked at, on the monotonic clock."""
 
 
+@dataclass(slots=True)
 class _Entry:
     """What one request brought."""
 
-    __slots__ = ("future", "mapped")
-
-    def __init__(self, mapped: Sequence[Mapped]) -> None:
-        self.mapped = mapped
-        self.future: Future[None] = Future()
+    mapped: Sequence[Mapped]
+    future: Future[None] = field(default_factory=Future)
 
 
 class Assembler:

@@ -7,7 +7,10 @@ from typing import Any, Literal
 import msgspec
 from google.protobuf.json_format import MessageToJson  # type: ignore[import-untyped]
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTracePartialSuccess,
+    ExportTraceServiceResponse,
+)
 
 from learnloop.traces.otlp import json_wire, protobuf
 from learnloop.traces.otlp.wire import Rejections, WireLogs, WireTraces
@@ -44,7 +47,9 @@ def encode_logs_answer(rejections: Rejections, encoding: Encoding) -> bytes:
 
 
 def encode_status(code: int, message: str, encoding: Encoding) -> bytes:
-    """Returns a ``google.rpc.Status``: its two fields are written by hand, as its package is not needed otherwise.
+    """Returns a ``google.rpc.Status``, whose package is not needed otherwise.
+
+    On the wire it is what a partial success is: a whole number as field 1 and a text as field 2.
 
     Args:
         code: of ``google.rpc.Code``, such as 3 for INVALID_ARGUMENT.
@@ -53,8 +58,9 @@ def encode_status(code: int, message: str, encoding: Encoding) -> bytes:
     """
     if encoding == "json":
         return msgspec.json.encode({"code": code, "message": message})
-    text = message.encode("utf-8", "replace")
-    return b"\x08" + _varint(code) + b"\x12" + _varint(len(text)) + text
+    text = message.encode("utf-8", "replace").decode()
+    same: bytes = ExportTracePartialSuccess(rejected_spans=code, error_message=text).SerializeToString()
+    return same
 
 
 def _answer(answer: Any, field: str, rejections: Rejections, encoding: Encoding) -> bytes:
@@ -64,12 +70,3 @@ def _answer(answer: Any, field: str, rejections: Rejections, encoding: Encoding)
     answer.partial_success.error_message = rejections.message()
     data: bytes = MessageToJson(answer, indent=None).encode() if encoding == "json" else answer.SerializeToString()
     return data
-
-
-def _varint(number: int) -> bytes:
-    made = bytearray()
-    while number > 0x7F:
-        made.append(number & 0x7F | 0x80)
-        number >>= 7
-    made.append(number)
-    return bytes(made)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from learnloop.core.records import Episode, EpisodeStatus, Span, SpanStatus
+from learnloop.traces.json_values import known_object
 from learnloop.traces.otlp.aliases import ATTEMPT, SLOTS, TASK
 from learnloop.traces.otlp.mapping import PARTIAL
 from learnloop.traces.otlp.parts import is_root
@@ -20,14 +22,12 @@ Place = tuple[datetime, int, float, str]
 """By which the spans of a trace are ordered: the start, its nanoseconds, the end downwards, the id."""
 
 
+@dataclass(slots=True)
 class _Earliest:
     """The value of the span that started first, whenever it came."""
 
-    __slots__ = ("place", "value")
-
-    def __init__(self) -> None:
-        self.place: Place | None = None
-        self.value: Any = None
+    place: Place | None = None
+    value: Any = None
 
     def offer(self, place: Place, value: Any) -> None:
         if self.place is None or place < self.place:
@@ -50,10 +50,7 @@ class TraceSummary:
         self._ended_at: datetime | None = None
         self._root = _Earliest()
         self._local_root = _Earliest()
-        self._agent = _Earliest()
-        self._resource = _Earliest()
-        self._task = _Earliest()
-        self._attempt = _Earliest()
+        self._named = {name: _Earliest() for name in ("agent", "resource", "task_id", "attempt")}
         self._sessions: set[str] = set()
 
     @property
@@ -74,14 +71,9 @@ class TraceSummary:
             self._root.offer(place, span)
         elif attributes.get("remote_parent") and PARTIAL not in attributes:
             self._local_root.offer(place, span)
-        if "agent" in attributes:
-            self._agent.offer(place, attributes["agent"])
-        if "resource" in attributes:
-            self._resource.offer(place, attributes["resource"])
-        if "task_id" in attributes:
-            self._task.offer(place, attributes["task_id"])
-        if "attempt" in attributes:
-            self._attempt.offer(place, attributes["attempt"])
+        for name, earliest in self._named.items():
+            if name in attributes:
+                earliest.offer(place, attributes[name])
         if "conversation_id" in attributes and len(self._sessions) < _MAX_SESSIONS:
             self._sessions.add(attributes["conversation_id"])
 
@@ -100,18 +92,18 @@ class TraceSummary:
         return self._episode(status, moment, {"name": root.name}, terminated=True, error=error)
 
     def _episode(self, status: EpisodeStatus, moment: datetime, more: dict[str, Any], **ending: Any) -> Episode:
-        resource = self._resource.value if isinstance(self._resource.value, dict) else {}
+        agent, resource, task, attempt = (each.value for each in self._named.values())
+        resource = known_object(resource)
         metadata = {name: resource[name] for name in _RESOURCE if name in resource} | more
         if len(self._sessions) == 1:
             metadata["conversation_id"] = next(iter(self._sessions))
         elif self._sessions:
             metadata["conversation_ids"] = sorted(self._sessions)
-        attempt = self._attempt.value
         return Episode(
             episode_id=self.trace_id,
             trace_id=self.trace_id,
-            agent_id=self._agent.value or _named(resource, "agent") or _service(resource) or self._default_agent,
-            task_id=self._task.value or _named(resource, TASK) or None,
+            agent_id=agent or _named(resource, "agent") or _service(resource) or self._default_agent,
+            task_id=task or _named(resource, TASK) or None,
             attempt=_number(_named(resource, ATTEMPT)) if attempt is None else attempt,
             source=SOURCE,
             status=status,

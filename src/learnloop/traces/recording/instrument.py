@@ -10,6 +10,7 @@ import functools
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, cast
 
@@ -49,7 +50,8 @@ def instrument(
     """
     if not inspect.isroutine(function):
         raise UsageError(f"{function!r} is no function; put the decorator directly above a def or an async def")
-    call = _Call(recorder, function, operation, name or function.__name__, content, reading)
+    parameters = _positional_names(function)
+    call = _Call(recorder, operation, name or function.__name__, content, parameters, reading)
     if inspect.isasyncgenfunction(function):
         wrapper = _wrap_async_generator(call, function)
     elif inspect.isgeneratorfunction(function):
@@ -61,26 +63,16 @@ def instrument(
     return cast(Callable[P, R], functools.update_wrapper(wrapper, function))
 
 
+@dataclass(frozen=True, slots=True)
 class _Call:
     """What all calls of one instrumented function have in common."""
 
-    __slots__ = ("content", "name", "operation", "parameters", "reading", "recorder")
-
-    def __init__(
-        self,
-        recorder: Recorder,
-        function: Callable[..., Any],
-        operation: str,
-        name: str,
-        content: bool,
-        reading: Reading | None,
-    ) -> None:
-        self.recorder = recorder
-        self.operation = operation
-        self.name = name
-        self.content = content
-        self.parameters = _positional_names(function)
-        self.reading = reading
+    recorder: Recorder
+    operation: str
+    name: str
+    content: bool
+    parameters: list[str]
+    reading: Reading | None
 
     def span(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ActiveSpan:
         if self.reading is None:

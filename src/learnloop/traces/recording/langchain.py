@@ -15,6 +15,7 @@ from uuid import UUID
 
 from learnloop.core.errors import MissingExtraError
 from learnloop.traces.conversation.messages import Message, message, read_message, text_part
+from learnloop.traces.json_values import find, known_object, known_text, present, token_usage
 from learnloop.traces.recording.clients.calls import note_answer, note_messages
 from learnloop.traces.recording.recorder import ActiveEpisode, ActiveSpan, Recorder
 
@@ -120,8 +121,7 @@ class _Runs:
             if begun is None:
                 return
             span, marks = begun
-            options = kwargs.get("invocation_params")
-            options = options if isinstance(options, Mapping) else {}
+            options = known_object(kwargs.get("invocation_params"))
             if self._content and options.get("tools"):
                 span.set(tools=options["tools"])
             request = {key: options[key] for key in ("temperature", "max_tokens", "top_p", "stop") if options.get(key)}
@@ -235,16 +235,14 @@ class _Runs:
 
 
 def _name(serialized: Any, kwargs: Mapping[str, Any], otherwise: str) -> str:
-    name = kwargs.get("name") or (serialized.get("name") if isinstance(serialized, Mapping) else None)
-    return name if isinstance(name, str) and name else otherwise
+    return known_text(kwargs.get("name")) or known_text(find(serialized, "name")) or otherwise
 
 
 def _model(serialized: Any, kwargs: Mapping[str, Any]) -> str:
     for place in (kwargs.get("metadata"), kwargs.get("invocation_params")):
-        if isinstance(place, Mapping):
-            for key in ("ls_model_name", "model", "model_name"):
-                if isinstance(place.get(key), str):
-                    return str(place[key])
+        for key in ("ls_model_name", "model", "model_name"):
+            if model := known_text(find(place, key)):
+                return model
     return _name(serialized, kwargs, "model")
 
 
@@ -272,30 +270,14 @@ def _details(generations: Sequence[Any], llm_output: Any) -> dict[str, Any]:
     told = (
         getattr(said, "response_metadata", None) or getattr(generations[0], "generation_info", None) if said else None
     )
-    told = told if isinstance(told, Mapping) else {}
+    told = known_object(told)
     reason = told.get("finish_reason") or told.get("stop_reason")
     details = {
-        "usage": _usage(getattr(said, "usage_metadata", None), llm_output) or None,
+        "usage": token_usage(getattr(said, "usage_metadata", None)) or token_usage(find(llm_output, "token_usage")),
         "finish_reasons": [reason] if reason else None,
         "response_id": told.get("id") or getattr(said, "id", None),
     }
-    return {name: value for name, value in details.items() if value is not None}
-
-
-def _usage(counted: Any, llm_output: Any) -> dict[str, int]:
-    if isinstance(counted, Mapping):
-        given, made = counted.get("input_token_details") or {}, counted.get("output_token_details") or {}
-        counts = {
-            "input_tokens": counted.get("input_tokens"),
-            "output_tokens": counted.get("output_tokens"),
-            "cached_input_tokens": given.get("cache_read"),
-            "reasoning_tokens": made.get("reasoning"),
-        }
-    else:
-        told = llm_output.get("token_usage") if isinstance(llm_output, Mapping) else None
-        told = told if isinstance(told, Mapping) else {}
-        counts = {"input_tokens": told.get("prompt_tokens"), "output_tokens": told.get("completion_tokens")}
-    return {name: count for name, count in counts.items() if isinstance(count, int)}
+    return present(details)
 
 
 def _described(value: Any) -> Any:

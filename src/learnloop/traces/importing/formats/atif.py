@@ -21,7 +21,7 @@ from learnloop.core.records import Record
 from learnloop.traces.conversation.messages import Message, as_text, message, parsed, read_message, tool_response_part
 from learnloop.traces.importing.building import EpisodeBuilder
 from learnloop.traces.importing.formats.base import ItemReader, TraceFormat, convert, known_time, parse_time
-from learnloop.traces.json_values import find, known_object, present, token_usage
+from learnloop.traces.json_values import find, known_list, known_object, known_text, present, token_usage
 
 OURS = "learnloop"
 """The entry of an ``extra`` that learnloop writes what the format has no place for into."""
@@ -94,6 +94,15 @@ class _Trajectory(msgspec.Struct):
     extra: _Extra = None
 
 
+class _GivenReward(msgspec.Struct):
+    name: str
+    value: float | None
+    weight: float = 1.0
+    reason: str | None = None
+    step_id: int | None = None
+    created_at: str | None = None
+
+
 class _Given(msgspec.Struct):
     """What learnloop wrote about an episode."""
 
@@ -106,17 +115,8 @@ class _Given(msgspec.Struct):
     truncated: bool = False
     error: str | None = None
     metadata: dict[str, Any] = {}
-    rewards: list[dict[str, Any]] = []
+    rewards: list[_GivenReward] = []
     root: dict[str, Any] = {}
-
-
-class _GivenReward(msgspec.Struct):
-    name: str
-    value: float | None
-    weight: float = 1.0
-    reason: str | None = None
-    step_id: int | None = None
-    created_at: str | None = None
 
 
 class AtifReader(ItemReader):
@@ -164,8 +164,7 @@ class AtifReader(ItemReader):
     def _rewards(
         self, builder: EpisodeBuilder, trajectory: _Trajectory, given: _Given, spans: Mapping[int, str]
     ) -> None:
-        for each in given.rewards:
-            reward = convert(each, _GivenReward)
+        for reward in given.rewards:
             span_id = None if reward.step_id is None else spans.get(reward.step_id)
             if reward.step_id is not None and span_id is None:
                 raise FormatError(f"a reward names step {reward.step_id}, which is no agent's step of the trajectory")
@@ -183,46 +182,36 @@ class AtifReader(ItemReader):
                 builder.reward(name, value)
 
 
-class _Steps:
+class _Steps(msgspec.Struct):
     """Adds the steps of a trajectory to its episode."""
 
-    def __init__(
-        self,
-        builder: EpisodeBuilder,
-        trajectory: _Trajectory,
-        agent: _Agent,
-        *,
-        thread: str = "",
-        parent_id: str | None = None,
-        depth: int = 0,
-    ) -> None:
-        self.spans: dict[int, str] = {}
-        """The span of each agent's step, by its place counted from 1."""
-        self._builder = builder
-        self._trajectory = trajectory
-        self._agent = agent
-        self._thread = thread
-        self._parent_id = parent_id
-        self._depth = depth
-        self._pending: list[Message] = []
-        self._asked_by: dict[str, str] = {}
-        """The tool span that names each embedded trajectory."""
+    builder: EpisodeBuilder
+    trajectory: _Trajectory
+    agent: _Agent
+    thread: str = ""
+    parent_id: str | None = None
+    depth: int = 0
+    spans: dict[int, str] = {}
+    """The span of each agent's step, by its place counted from 1."""
+    pending: list[Message] = []
+    asked_by: dict[str, str] = {}
+    """The tool span that names each embedded trajectory."""
 
     def take(self) -> None:
         """Adds all steps, then the trajectories that are embedded."""
-        for number, step in enumerate(self._trajectory.steps, start=1):
+        for number, step in enumerate(self.trajectory.steps, start=1):
             if step.source not in ("system", "user", "agent"):
                 raise FormatError(f"the source of step {number} is {step.source!r}, not 'system', 'user' or 'agent'")
             if step.source != "agent":
                 self._hear(step)
             elif step.is_copied_context:
-                self._pending.append(_answer(step))
-                self._pending += [response for _, response in _paired(step)]
+                self.pending.append(_answer(step))
+                self.pending += [response for _, response in _paired(step)]
             else:
                 self._act(number, step)
-        if self._pending and not self._depth:
-            self._builder.note(messages_after_last_answer=self._pending)
-        for number, raw in enumerate(self._trajectory.subagent_trajectories or [], start=1):
+        if self.pending and not self.depth:
+            self.builder.note(messages_after_last_answer=self.pending)
+        for number, raw in enumerate(self.trajectory.subagent_trajectories or [], start=1):
             self._embedded(number, raw)
 
     def _hear(self, step: _Step) -> None:
@@ -230,99 +219,94 @@ class _Steps:
         said = read_message(
             kept if isinstance(kept, dict) else {"role": step.source, "content": _content(step.message)}
         )
-        self._pending.append(said)
+        self.pending.append(said)
         if step.observation is not None:
             results = [present(msgspec.to_builtins(each)) for each in step.observation.results]
-            moment = known_time(step.timestamp)
-            self._builder.span("custom", "observation", moment, parent_id=self._parent_id, output=results)
+            self._observe(step, results)
+
+    def _observe(self, step: _Step, output: Any) -> str:
+        moment = known_time(step.timestamp)
+        return self.builder.span("custom", "observation", moment, parent_id=self.parent_id, output=output)
 
     def _act(self, number: int, step: _Step) -> None:
-        parent_id = self._parent_id
         if step.llm_call_count != 0:
             self.spans[number] = self._chat(step, _ours(step.extra))
         elif step.message:
-            self._pending.append(_answer(step))
+            self.pending.append(_answer(step))
         for called, response in _paired(step):
             if called[0] is None:  # feedback on what the model said, without a call
                 content = response["parts"][0].get("response")
-                span_id = self._builder.span(
-                    "custom", "observation", known_time(step.timestamp), parent_id=parent_id, output=content
-                )
+                span_id = self._observe(step, content)
             else:
-                span_id = self._tool(step, called[0], called[1], response, parent_id)
+                span_id = self._tool(step, called[0], called[1], response)
             self.spans.setdefault(number, span_id)
             if step.llm_call_count != 0:
-                self._pending.append(response)
+                self.pending.append(response)
 
     def _chat(self, step: _Step, ours: Mapping[str, Any]) -> str:
+        kept = known_object(ours.get("attributes"))
         attributes = {
             "usage": _usage(step.metrics),
             "token_ids": _token_ids(step.metrics),
             "logprobs": step.metrics.logprobs if step.metrics else None,
             "cost_usd": step.metrics.cost_usd if step.metrics else None,
             "request": {"reasoning_effort": step.reasoning_effort} if step.reasoning_effort is not None else None,
-            "tools": self._agent.tool_definitions if not self.spans else None,
+            "tools": self.agent.tool_definitions if not self.spans else None,
             "extra": _foreign(step.extra),
-            "metrics_extra": _other_metrics(step.metrics, known_object(ours.get("attributes"))),
+            "metrics_extra": _other_metrics(step.metrics, kept),
             "num_model_calls": step.llm_call_count if step.llm_call_count != 1 else None,
         }
-        kept = known_object(ours.get("attributes"))
         attributes.update({name: value for name, value in kept.items() if name not in _CHAT})
-        error = ours.get("error")
-        ended_at = known_time(ours.get("ended_at"))
-        pending, self._pending = self._pending, []
-        return self._builder.chat(
-            step.model_name or self._agent.model_name or "",
+        pending, self.pending = self.pending, []
+        return self.builder.chat(
+            step.model_name or self.agent.model_name or "",
             pending,
             None if ours.get("no_output") is True else _answer(step),
             started_at=known_time(ours.get("started_at")) or known_time(step.timestamp),
-            ended_at=ended_at,
-            parent_id=self._parent_id,
-            error=error if isinstance(error, str) else None,
-            thread=self._thread,
+            ended_at=known_time(ours.get("ended_at")),
+            parent_id=self.parent_id,
+            error=_error(ours),
+            thread=self.thread,
             **attributes,
         )
 
-    def _tool(
-        self, step: _Step, call: _ToolCall, result: _Result | None, response: Message, parent_id: str | None
-    ) -> str:
+    def _tool(self, step: _Step, call: _ToolCall, result: _Result | None, response: Message) -> str:
         ours = _ours(result.extra if result else None) or _ours(call.extra)
-        error = ours.get("error")
-        span_id = self._builder.tool(
+        references = result.subagent_trajectory_ref if result else None
+        span_id = self.builder.tool(
             call.function_name,
             _arguments(call),
             response["parts"][0].get("response"),
             call_id=_call_id(call),
             started_at=known_time(ours.get("started_at")) or known_time(step.timestamp),
             ended_at=known_time(ours.get("ended_at")),
-            parent_id=parent_id,
-            error=error if isinstance(error, str) else None,
-            subagents=result.subagent_trajectory_ref if result else None,
+            parent_id=self.parent_id,
+            error=_error(ours),
+            subagents=references,
             **{name: value for name, value in known_object(ours.get("attributes")).items() if name not in _CHAT},
         )
-        references = result.subagent_trajectory_ref if result else None
-        for reference in references if isinstance(references, list) else []:
-            if isinstance(reference, dict) and isinstance(reference.get("trajectory_id"), str):
-                self._asked_by[reference["trajectory_id"]] = span_id
+        for reference in known_list(references):
+            if known := known_text(find(reference, "trajectory_id")):
+                self.asked_by[known] = span_id
         return span_id
 
     def _embedded(self, number: int, raw: Any) -> None:
-        if self._depth >= _MAX_NESTED:
+        if self.depth >= _MAX_NESTED:
             raise FormatError(f"subagent_trajectories are nested more than {_MAX_NESTED} deep")
         trajectory = convert(raw, _Trajectory)
         agent = trajectory.agent or _Agent()
         times = [parse_time(step.timestamp) for step in trajectory.steps if step.timestamp]
         known = trajectory.trajectory_id or str(number)
-        span_id = self._builder.span(
+        span_id = self.builder.span(
             "invoke_agent",
             agent.name or known,
             min(times, default=None),
             max(times, default=None),
-            parent_id=self._asked_by.get(known) or self._parent_id,
+            parent_id=self.asked_by.get(known) or self.parent_id,
             trajectory_id=trajectory.trajectory_id,
         )
-        thread = f"{self._thread}/{known}"
-        nested = _Steps(self._builder, trajectory, agent, thread=thread, parent_id=span_id, depth=self._depth + 1)
+        thread = f"{self.thread}/{known}"
+        nested = _Steps(self.builder, trajectory, agent, thread=thread, parent_id=span_id, depth=self.depth + 1)
         nested.take()
 
 
@@ -436,6 +420,11 @@ def _told_rewards(extra: _Extra) -> list[tuple[str, float]]:
 
 def _ours(extra: _Extra) -> dict[str, Any]:
     return dict(known_object(find(extra, OURS)))
+
+
+def _error(ours: Mapping[str, Any]) -> str | None:
+    error = ours.get("error")
+    return error if isinstance(error, str) else None
 
 
 def _foreign(extra: _Extra) -> dict[str, Any] | None:

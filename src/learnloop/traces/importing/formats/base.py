@@ -172,6 +172,11 @@ class TraceFormat(NamedTuple):
         return self._replace(name=name, fits=fits, shape="document", document_items=items)
 
 
+def digest(*texts: str) -> str:
+    """Returns 12 characters that stand for ``texts``."""
+    return hashlib.sha256("\x1f".join(texts).encode()).hexdigest()[:12]
+
+
 def decode_json(raw: bytes) -> Any:
     """Returns the value of a JSON text. NaN and infinities, which Python's own ``json`` writes, are read as None.
 

@@ -158,8 +158,7 @@ def _add_rewards(builder: EpisodeBuilder, trace: _Trace) -> None:
 def _check(trace: _Trace) -> None:
     if trace.reward_score is not None and not 0.0 <= trace.reward_score <= 1.0:
         raise FormatError(f"reward_score is {trace.reward_score}; allowed are 0 to 1, and null where it is not known")
-    durations = [trace.execution_duration_ms, *(tool.duration_ms for tool in trace.tool_calls)]
-    for value in durations:
+    for value in (trace.execution_duration_ms, *(tool.duration_ms for tool in trace.tool_calls)):
         if value is not None and not 0.0 <= value <= _MAX_MILLISECONDS:
             raise FormatError(f"a duration is {value} ms; allowed are 0 to {_MAX_MILLISECONDS:g}")
 

@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta, timezone
 from typing import Any
 
+import msgspec
+
 from learnloop.core.errors import FormatError
 
 MAX_OPERATIONS = 4_000_000
@@ -34,29 +36,18 @@ _Maker = Callable[..., Any]
 _SCALARS = (str, int, float, bool, bytes, type(None), date, time, timedelta)
 
 
-class PickledRecord:
-    """What stands in for an object of a known class: its name and its fields.
+class PickledRecord(msgspec.Struct):
+    """What stands in for an object of a known class: its name and its fields."""
 
-    Attributes:
-        name: of the class.
-        fields: its ``__dict__``.
-    """
-
-    __slots__ = ("fields", "name")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.fields: dict[str, Any] = {}
+    name: str
+    fields: dict[str, Any] = {}
 
 
-class _Name:
+class _Name(msgspec.Struct):
     """A name that the pickle loads: of a maker, of a record, or only a mark."""
 
-    __slots__ = ("make", "record")
-
-    def __init__(self, make: _Maker | None = None, record: str | None = None) -> None:
-        self.make = make
-        self.record = record
+    make: _Maker | None = None
+    record: str | None = None
 
 
 def _encode(text: Any, encoding: Any = None) -> bytes:
@@ -87,13 +78,8 @@ def _rebuilt(kind: Any, base: Any, state: Any) -> PickledRecord:
 
 
 _OBJECT = _Name()
-_FACTORIES = {name: _Name(make=make) for name, make in (("dict", _dict), ("list", _listed))}
 _NAMES: Mapping[tuple[str, str], _Name] = {
-    ("datetime", "datetime"): _Name(make=datetime),
-    ("datetime", "date"): _Name(make=date),
-    ("datetime", "time"): _Name(make=time),
-    ("datetime", "timedelta"): _Name(make=timedelta),
-    ("datetime", "timezone"): _Name(make=timezone),
+    **{("datetime", kind.__name__): _Name(make=kind) for kind in (datetime, date, time, timedelta, timezone)},
     ("collections", "OrderedDict"): _Name(make=_dict),
     ("collections", "defaultdict"): _Name(make=_dict),
     ("collections", "deque"): _Name(make=_listed),
@@ -104,7 +90,8 @@ _NAMES: Mapping[tuple[str, str], _Name] = {
         (module, name): known
         for module in ("builtins", "__builtin__")
         for name, known in {
-            **_FACTORIES,
+            "dict": _Name(make=_dict),
+            "list": _Name(make=_listed),
             "set": _Name(make=_listed),
             "frozenset": _Name(make=_listed),
             "bytes": _Name(make=_bytes),
@@ -373,28 +360,11 @@ class _Plain:
 _CONSTANTS: Mapping[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 _VALUES = frozenset(
     (
-        "INT",
-        "BININT",
-        "BININT1",
-        "BININT2",
-        "LONG",
-        "LONG1",
-        "LONG4",
-        "FLOAT",
-        "BINFLOAT",
-        "STRING",
-        "BINSTRING",
-        "SHORT_BINSTRING",
-        "UNICODE",
-        "BINUNICODE",
-        "SHORT_BINUNICODE",
-        "BINUNICODE8",
-        "BINBYTES",
-        "SHORT_BINBYTES",
-        "BINBYTES8",
-        "BYTEARRAY8",
+        "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "STRING", "BINSTRING",
+        "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES",
+        "BINBYTES8", "BYTEARRAY8",
     )
-)
+)  # fmt: skip
 _EMPTY: Mapping[str, Callable[[], Any]] = {"EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_SET": list}
 _NOTHING = frozenset({"PROTO", "FRAME"})
 _ACTIONS: Mapping[str, Callable[[_Machine, Any], None]] = {
@@ -403,18 +373,12 @@ _ACTIONS: Mapping[str, Callable[[_Machine, Any], None]] = {
     "POP": _Machine.pop,
     "POP_MARK": _Machine.pop_mark,
     "DUP": _Machine.duplicate,
-    "GET": _Machine.get,
-    "BINGET": _Machine.get,
-    "LONG_BINGET": _Machine.get,
-    "PUT": _Machine.put,
-    "BINPUT": _Machine.put,
-    "LONG_BINPUT": _Machine.put,
+    **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), _Machine.get),
+    **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), _Machine.put),
     "MEMOIZE": _Machine.memoize,
     "APPEND": _Machine.append,
-    "APPENDS": _Machine.appends,
-    "ADDITEMS": _Machine.appends,
-    "LIST": _Machine.make_list,
-    "FROZENSET": _Machine.make_list,
+    **dict.fromkeys(("APPENDS", "ADDITEMS"), _Machine.appends),
+    **dict.fromkeys(("LIST", "FROZENSET"), _Machine.make_list),
     "TUPLE": _Machine.make_tuple,
     "TUPLE1": lambda machine, argument: machine.make_short_tuple(1),
     "TUPLE2": lambda machine, argument: machine.make_short_tuple(2),

@@ -39,9 +39,9 @@ def watched(stream: Any, call: ModelCall) -> Any:
 def _outside(stream: Any, call: ModelCall) -> Any:
     """Returns a stream that looks as ``stream`` does, where that one cannot be watched from inside."""
     if isinstance(stream, AsyncIterator) or callable(getattr(stream, "__aiter__", None)):
-        return _AsyncStream(stream, call)
+        return _AsyncStream(stream, _each_async(stream.__aiter__(), call), call)
     if callable(getattr(stream, "__iter__", None)):
-        return _Stream(stream, call)
+        return _Stream(stream, _each(iter(stream), call), call)
     call.end(None)
     return stream
 
@@ -153,16 +153,27 @@ def _method(owner: Any, name: str) -> Any:
     return found if callable(found) else None
 
 
-class _Stream:
+class _Outside:
     """A stream of another library, watched from outside."""
 
-    def __init__(self, stream: Any, call: ModelCall) -> None:
+    def __init__(self, stream: Any, chunks: Any, call: ModelCall) -> None:
         self._stream = stream
-        self._watched = _each(iter(stream), call)
+        self._watched = chunks
         self._call = call
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:  # isinstance sees the stream that it stands for
+        return type(self._stream)
+
+
+class _Stream(_Outside):
+    """A stream that is read at once."""
+
     def __iter__(self) -> Iterator[Any]:
-        return self._watched
+        return self._watched  # type: ignore[no-any-return]
 
     def __next__(self) -> Any:
         return next(self._watched)
@@ -178,24 +189,12 @@ class _Stream:
         self._call.end_stream(is_complete=False)
         return leave(*details) if callable(leave) else None
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
 
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:  # isinstance sees the stream that it stands for
-        return type(self._stream)
-
-
-class _AsyncStream:
-    """The asynchronous form of ``_Stream``."""
-
-    def __init__(self, stream: Any, call: ModelCall) -> None:
-        self._stream = stream
-        self._watched = _each_async(stream.__aiter__(), call)
-        self._call = call
+class _AsyncStream(_Outside):
+    """A stream that is awaited."""
 
     def __aiter__(self) -> AsyncIterator[Any]:
-        return self._watched
+        return self._watched  # type: ignore[no-any-return]
 
     async def __anext__(self) -> Any:
         return await anext(self._watched)
@@ -210,10 +209,3 @@ class _AsyncStream:
         leave = getattr(self._stream, "__aexit__", None)
         self._call.end_stream(is_complete=False)
         return await leave(*details) if callable(leave) else None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:  # isinstance sees the stream that it stands for
-        return type(self._stream)

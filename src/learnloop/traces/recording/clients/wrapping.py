@@ -10,7 +10,9 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from learnloop.core.errors import ConflictError, UsageError, one_of
@@ -115,41 +117,53 @@ def _wrapping(recorder: Recorder, make: Callable[..., Any], content: bool) -> Ca
 
 
 def _recording_post(recorder: Recorder, post: Callable[..., Any], content: bool) -> Callable[..., Any]:
-    def begin(path: object, kwargs: Mapping[str, Any]) -> ModelCall | None:
+    def begin(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ModelCall | None:
+        path = args[0] if args else kwargs.get("path")
         dialect = dialect_of(path) if isinstance(path, str) else None
         return None if dialect is None else _begin(recorder, dialect, kwargs.get("body"), content)
 
+    return _recording(post, begin)
+
+
+def _recording(
+    send: Callable[..., Any], begin: Callable[[tuple[Any, ...], Mapping[str, Any]], ModelCall | None]
+) -> Callable[..., Any]:
+    """Returns ``send`` with each call recorded that ``begin`` gives one for."""
+
     async def awaited(call: ModelCall, result: Any, kwargs: Mapping[str, Any]) -> Any:
-        with _Failing(call):
+        with _failing(call):
             result = await result
         return _taken(call, result, kwargs)
 
-    if inspect.iscoroutinefunction(post):
+    if inspect.iscoroutinefunction(send):
 
-        @functools.wraps(post)
-        async def send_async(path: Any, **kwargs: Any) -> Any:
-            call = begin(path, kwargs)
-            return await (post(path, **kwargs) if call is None else awaited(call, post(path, **kwargs), kwargs))
+        @functools.wraps(send)
+        async def record_async(*args: Any, **kwargs: Any) -> Any:
+            call = begin(args, kwargs)
+            return await (send(*args, **kwargs) if call is None else awaited(call, send(*args, **kwargs), kwargs))
 
-        return send_async
+        return record_async
 
-    @functools.wraps(post)
-    def send(path: Any, **kwargs: Any) -> Any:
-        call = begin(path, kwargs)
+    @functools.wraps(send)
+    def record(*args: Any, **kwargs: Any) -> Any:
+        call = begin(args, kwargs)
         if call is None:
-            return post(path, **kwargs)
-        with _Failing(call):
-            result = post(path, **kwargs)
+            return send(*args, **kwargs)
+        with _failing(call):
+            result = send(*args, **kwargs)
         return awaited(call, result, kwargs) if inspect.isawaitable(result) else _taken(call, result, kwargs)
 
-    return send
+    return record
 
 
 def _taken(call: ModelCall, result: Any, kwargs: Mapping[str, Any]) -> Any:
     """Returns a request's result, noted: an answer, a stream, or a raw response of either."""
     raw, is_streamed = _raw_kind(kwargs), bool(kwargs.get("stream"))
     if raw is None:
-        return watched(result, call) if is_streamed else _noted(call, result)
+        if is_streamed:
+            return watched(result, call)
+        call.end(result)
+        return result
     parsed = _parsed(result) if raw == "true" else None
     if parsed is None:
         return _read_later(call, result, is_streamed)
@@ -166,11 +180,6 @@ def _read_later(call: ModelCall, result: Any, is_streamed: bool) -> Any:
     except (AttributeError, TypeError):  # it takes no attributes: the program reads the bytes itself
         call.end(None)
         return result
-
-
-def _noted(call: ModelCall, result: Any) -> Any:
-    call.end(result)
-    return result
 
 
 def _parsed(result: Any) -> Any:
@@ -200,18 +209,14 @@ def _begin(recorder: Recorder, dialect: Dialect, body: Any, content: bool) -> Mo
         return None
 
 
-class _Failing:
+@contextmanager
+def _failing(call: ModelCall) -> Iterator[None]:
     """Ends the call where the client raises, and lets the error go on."""
-
-    def __init__(self, call: ModelCall) -> None:
-        self._call = call
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is not None:
-            self._call.fail(error)
+    try:
+        yield
+    except BaseException as error:
+        call.fail(error)
+        raise
 
 
 def _replace_methods(recorder: Recorder, client: Any, copied: Any, content: bool) -> bool:
@@ -226,11 +231,17 @@ def _replace_methods(recorder: Recorder, client: Any, copied: Any, content: bool
         if getattr(method, _MARK, False):
             raise ConflictError(f"this {type(client).__name__} is wrapped already; its calls are recorded")
         place = _copied_way(parts, client, way)
-        recording = _recording_method(recorder, method, DIALECTS[end], content)
+        recording = _recording(method, partial(_begin_method, recorder, DIALECTS[end], content))
         setattr(recording, _MARK, True)
         setattr(place, name, recording)
         found = True
     return found
+
+
+def _begin_method(
+    recorder: Recorder, dialect: Dialect, content: bool, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> ModelCall | None:
+    return _begin(recorder, dialect, kwargs, content)
 
 
 def _reach(client: Any, way: list[str]) -> Any:
@@ -251,25 +262,3 @@ def _copied_way(parts: dict[str, Any], client: Any, way: list[str]) -> Any:
             setattr(place, way[depth - 1], parts[key])
         place = parts[key]
     return place
-
-
-def _recording_method(
-    recorder: Recorder, method: Callable[..., Any], dialect: Dialect, content: bool
-) -> Callable[..., Any]:
-    async def awaited(call: ModelCall, result: Any, is_streamed: bool) -> Any:
-        with _Failing(call):
-            result = await result
-        return watched(result, call) if is_streamed else _noted(call, result)
-
-    def send(*args: Any, **kwargs: Any) -> Any:
-        call = _begin(recorder, dialect, kwargs, content)
-        if call is None:
-            return method(*args, **kwargs)
-        is_streamed = bool(kwargs.get("stream"))
-        with _Failing(call):
-            result = method(*args, **kwargs)
-        if inspect.isawaitable(result):
-            return awaited(call, result, is_streamed)
-        return watched(result, call) if is_streamed else _noted(call, result)
-
-    return send

@@ -31,9 +31,9 @@ from learnloop.traces.importing.formats.base import (
     TraceFormat,
     Words,
     convert,
+    digest,
     first_has_fields,
 )
-from learnloop.traces.importing.formats.benchmarks.shared import digest
 from learnloop.traces.json_values import known_object
 
 _RUN_FIELDS = frozenset({"solution", "is_solved", "reflections", "implementations", "test_feedback"})

@@ -30,9 +30,8 @@ from learnloop.traces.conversation.messages import (
     tool_calls_of,
     tool_response_part,
 )
-from learnloop.traces.importing.building import EpisodeBuilder
+from learnloop.traces.importing.building import Calls, EpisodeBuilder
 from learnloop.traces.importing.formats.base import ItemReader, Seconds, TraceFormat, convert, shifted
-from learnloop.traces.importing.formats.benchmarks.shared import Calls
 from learnloop.traces.json_values import find, known_object, known_text
 
 _LIMITS = ("exit_cost", "exit_context", "exit_total_execution_time", "exit_command_timeout")

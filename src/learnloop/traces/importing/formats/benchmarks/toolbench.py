@@ -28,9 +28,8 @@ from learnloop.traces.conversation.messages import (
     tool_calls_of,
     tool_responses_of,
 )
-from learnloop.traces.importing.building import EpisodeBuilder
-from learnloop.traces.importing.formats.base import ItemReader, TraceFormat, convert
-from learnloop.traces.importing.formats.benchmarks.shared import Calls, digest
+from learnloop.traces.importing.building import Calls, EpisodeBuilder
+from learnloop.traces.importing.formats.base import ItemReader, TraceFormat, convert, digest
 from learnloop.traces.json_values import find, known_list, known_text
 
 _FILE = re.compile(r"(?P<query_id>\d+)_(?:(?P<model>.+)_)?(?P<method>(?:DFS|CoT|ETS).*)\.json", re.IGNORECASE)
