@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from learnloop.traces import Recorder
+from learnloop.traces.recording.recorder import Recorder
 from tests.traces.sink import Sink
 
 

@@ -21,9 +21,9 @@ from learnloop.core.records import Agent, EpisodeStatus, Record, Task
 from learnloop.loop import Loop
 from learnloop.nn.encoders.observation_encoder import ObservationEncoder
 from learnloop.store import Store
-from learnloop.traces import export_records, import_file
 from learnloop.traces.datasets.building import DatasetReport, build_dataset, dataset_from_file, split_episodes
 from learnloop.traces.datasets.observations import observation_of
+from learnloop.traces.importing.exchange import export_records, import_file
 from tests.traces.logs import at, decision, episode, goal_line, reward, span, write_lines, write_records
 from tests.waiting import costs_at_most
 

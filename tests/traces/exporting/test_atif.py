@@ -13,10 +13,10 @@ import pytest
 
 from learnloop.core.records import Episode, EpisodeStatus, Reward, Span, SpanStatus
 from learnloop.store import Store
-from learnloop.traces import import_file
 from learnloop.traces.conversation.steps import Step, steps_of
 from learnloop.traces.exporting.atif import atif_files, to_atif, write_atif_lines
 from learnloop.traces.exporting.episodes import EpisodeRecords, episode_records
+from learnloop.traces.importing.exchange import import_file
 from tests.traces.shared_traces import shared_trace
 
 BEGIN = datetime(2026, 1, 1, 10, tzinfo=UTC)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from learnloop.core.records import Episode, EpisodeStatus, Reward, Span, SpanStatus
 from learnloop.store import Store
-from learnloop.traces import import_file
 from learnloop.traces.exporting.episodes import EpisodeRecords, file_name
 from learnloop.traces.exporting.execution_trace import execution_trace_files, to_execution_trace
+from learnloop.traces.importing.exchange import import_file
 from tests.traces.importing.formats.test_execution_trace import TRACE
 from tests.traces.shared_traces import shared_trace
 

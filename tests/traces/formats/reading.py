@@ -15,11 +15,11 @@ import msgspec
 from learnloop.core.errors import FormatError, UsageError
 from learnloop.core.records import Episode, Record, Reward, Span, Task
 from learnloop.store import Store
-from learnloop.traces import ImportReport, import_file
 from learnloop.traces.conversation.steps import Step, steps_of
-from learnloop.traces.importing.exchange import TraceFile
+from learnloop.traces.importing.exchange import TraceFile, import_file
 from learnloop.traces.importing.files import format_of, source_of
 from learnloop.traces.importing.formats import FORMATS, Source, TraceFormat
+from learnloop.traces.importing.report import ImportReport
 
 WRONG: list[Any] = [None, True, -1, 0.5, 10**30, 1e300, "", "x", [], [None], {}, {"a": [1]}, "9999-12-31T23:59:59.999Z"]
 """What takes the place of each value of a sample in turn."""

@@ -15,7 +15,7 @@ import pytest
 from learnloop.core.errors import FormatError, NotFoundError, UsageError
 from learnloop.core.records import Agent, Decision, Episode, EpisodeStatus, Event, Record, Reward, Span, Task
 from learnloop.store import Store
-from learnloop.traces import export_records, import_file
+from learnloop.traces.importing.exchange import export_records, import_file
 
 GOALS = [
     {

@@ -14,7 +14,7 @@ _CHILD = """
 import json, sys
 from pathlib import Path
 from learnloop.store import Store
-from learnloop.traces import import_file
+from learnloop.traces.importing.exchange import import_file
 
 with Store.open(f"sqlite:///{sys.argv[2]}") as store:
     report = import_file(store, Path(sys.argv[1]), agent_id="a")

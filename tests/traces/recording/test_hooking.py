@@ -9,7 +9,8 @@ import pytest
 
 from learnloop.core.errors import ConflictError, UsageError
 from learnloop.core.records import Episode, EpisodeStatus, Span, SpanStatus
-from learnloop.traces import Recorder, hook
+from learnloop.traces.recording.hooking import hook
+from learnloop.traces.recording.recorder import Recorder
 from tests.traces.sink import Sink
 
 

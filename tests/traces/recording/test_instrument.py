@@ -12,7 +12,8 @@ import pytest
 
 from learnloop.core.errors import UsageError
 from learnloop.core.records import SpanStatus
-from learnloop.traces import Recorder, instrument
+from learnloop.traces.recording.instrument import instrument
+from learnloop.traces.recording.recorder import Recorder
 from tests.traces.sink import Sink
 
 

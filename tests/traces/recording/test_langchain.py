@@ -23,9 +23,12 @@ from langgraph.graph.message import add_messages
 from langgraph.types import interrupt
 
 from learnloop.core.records import Episode, Span, SpanStatus
-from learnloop.traces import Recorder, instrument, make_callback, wrap
 from learnloop.traces.conversation.messages import text_of
 from learnloop.traces.conversation.steps import steps_of
+from learnloop.traces.recording.clients.wrapping import wrap
+from learnloop.traces.recording.instrument import instrument
+from learnloop.traces.recording.langchain import make_callback
+from learnloop.traces.recording.recorder import Recorder
 from tests.traces.sink import Sink
 
 

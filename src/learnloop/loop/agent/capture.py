@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from learnloop.traces import ActiveSpan, Recorder, hook, instrument, make_callback, wrap
+from learnloop.traces.recording.clients.wrapping import wrap
+from learnloop.traces.recording.hooking import hook
+from learnloop.traces.recording.instrument import instrument
+from learnloop.traces.recording.langchain import make_callback
+from learnloop.traces.recording.recorder import ActiveSpan, Recorder
 
 if TYPE_CHECKING:
     from langchain_core.callbacks import BaseCallbackHandler

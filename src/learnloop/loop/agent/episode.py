@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from learnloop.core.errors import UsageError
 from learnloop.core.records import Json
-from learnloop.traces import ActiveEpisode, Recorder
+from learnloop.traces.recording.recorder import ActiveEpisode, Recorder
 
 RewardWriter = Callable[["OpenEpisode", Mapping[str, float | None], Mapping[str, float] | None, str | None], None]
 

@@ -37,7 +37,7 @@ from learnloop.loop.nouns.workspace import Workspace
 from learnloop.loop.rewards.recording import find_queued, record_rewards
 from learnloop.loop.workspace.settings import find_settings
 from learnloop.nn import FeatureKind
-from learnloop.traces import Recorder
+from learnloop.traces.recording.recorder import Recorder
 
 if TYPE_CHECKING:
     from learnloop.loop.rewards.rewarding import RewardProcess, TaskCompletion

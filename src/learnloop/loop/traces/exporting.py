@@ -10,9 +10,9 @@ from typing import IO, Literal, NamedTuple
 from learnloop.core.errors import UsageError
 from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.system.files import make_folder, output_file
-from learnloop.traces import export_records
 from learnloop.traces.exporting.atif import atif_files, write_atif_lines
 from learnloop.traces.exporting.execution_trace import execution_trace_files
+from learnloop.traces.importing.exchange import export_records
 
 ExportFormat = Literal["learnloop", "atif", "execution-trace"]
 LINES_SUFFIX = ".jsonl"

@@ -12,10 +12,10 @@ import msgspec
 
 from learnloop.core.errors import FormatError, NotFoundError
 from learnloop.loop.workspace.core import WorkspaceCore
-from learnloop.traces import ImportReport, import_file
 from learnloop.traces.datasets.groups import GroupReport, count_groups
+from learnloop.traces.importing.exchange import import_file
 from learnloop.traces.importing.files import format_of
-from learnloop.traces.importing.report import ImportSums
+from learnloop.traces.importing.report import ImportReport, ImportSums
 
 Progress = Callable[[int], None]
 _ZIP_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error)

@@ -18,8 +18,7 @@ from learnloop.core.checks import check_name
 from learnloop.core.decoding import convert_record
 from learnloop.core.errors import one_of
 from learnloop.loop.traces.gateway import GATEWAY_SOURCE
-from learnloop.traces import ActiveEpisode, Recorder
-from learnloop.traces.recording.recorder import Sink
+from learnloop.traces.recording.recorder import ActiveEpisode, Recorder, Sink
 
 _log = logging.getLogger("learnloop.serve")
 

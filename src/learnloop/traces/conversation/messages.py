@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from learnloop.core.decoding import json_or
+from learnloop.traces.json_values import known_list
 
 Message = dict[str, Any]
 Part = dict[str, Any]
@@ -150,8 +151,7 @@ def _openai_parts(raw: Mapping[str, Any], role: str) -> list[Part]:
     parts += _content_parts(content)
     if isinstance(raw.get("refusal"), str):
         parts.append(text_part(raw["refusal"]))
-    for call in _listed(raw.get("tool_calls")):
-        parts.append(_openai_call(call))
+    parts += map(_openai_call, known_list(raw.get("tool_calls")))
     old = raw.get("function_call")
     if isinstance(old, Mapping):
         parts.append(tool_call_part(None, str(old.get("name")), old.get("arguments")))
@@ -225,14 +225,10 @@ def _genai_part(part: Any) -> Part:
 
 def _reasoning(raw: Mapping[str, Any]) -> Iterable[Part]:
     for name in ("summary", "content"):
-        for block in _listed(raw.get(name)):
+        for block in known_list(raw.get(name)):
             text = block.get("text") if isinstance(block, Mapping) else block
             if isinstance(text, str):
                 yield {"type": "reasoning", "content": text}
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _flat(content: Any) -> Any:

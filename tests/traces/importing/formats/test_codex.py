@@ -121,6 +121,15 @@ def test_tools(tmp_path: Path) -> None:
     assert codes == [2]
 
 
+def test_tools_without_ids_are_all_kept(tmp_path: Path) -> None:
+    searches = [item(2, "web_search_call", action={"query": query}) for query in ("a", "b")]
+    results = [item(3, "function_call_output", output=text) for text in ("x", "y")]
+    got = imported(tmp_path, written(tmp_path / "r.jsonl", [META, *searches, *results, *searches, *results]))
+    tools = [each.attributes for each in got.spans[got.episode.episode_id] if each.operation == "execute_tool"]
+    assert sorted(each["input"]["query"] for each in tools if "input" in each) == ["a", "a", "b", "b"]
+    assert sorted(each["output"] for each in tools if "output" in each) == ["x", "x", "y", "y"]
+
+
 def test_tokens_are_differences_of_totals(tmp_path: Path) -> None:
     usages = [step.attributes["usage"] for step in imported(tmp_path, written(tmp_path / "r.jsonl", ROLLOUT)).steps()]
     names = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens")

@@ -11,7 +11,7 @@ import pytest
 
 from learnloop.core.records import Decision, Episode, EpisodeStatus, Reward
 from learnloop.store import Store
-from learnloop.traces import import_file
+from learnloop.traces.importing.exchange import import_file
 from tests.traces.formats.reading import check_damaged, check_wrong_values
 
 MOMENT = datetime(2026, 11, 28, 12, tzinfo=UTC)

@@ -12,8 +12,8 @@ from learnloop.core.clock import now
 from learnloop.core.errors import FormatError
 from learnloop.core.records import Episode, EpisodeStatus, Reward, Span
 from learnloop.store import Store
-from learnloop.traces import import_file
 from learnloop.traces.conversation.messages import message, text_part
+from learnloop.traces.importing.exchange import import_file
 from learnloop.traces.importing.files import format_of
 from learnloop.traces.otlp.assembly import Assembler, AssemblyOptions
 from learnloop.traces.otlp.decode import decode_traces

@@ -15,7 +15,6 @@ import openai
 import pytest
 
 from learnloop.core.records import Span, SpanStatus
-from learnloop.traces import Recorder, wrap
 from learnloop.traces.conversation.conversations import Conversations
 from learnloop.traces.conversation.dialects import DIALECTS
 from learnloop.traces.conversation.messages import text_of
@@ -23,6 +22,8 @@ from learnloop.traces.conversation.steps import steps_of
 from learnloop.traces.recording.clients import calls as calls_module
 from learnloop.traces.recording.clients.calls import ModelCall
 from learnloop.traces.recording.clients.streams import watched
+from learnloop.traces.recording.clients.wrapping import wrap
+from learnloop.traces.recording.recorder import Recorder
 from tests.loopback import Answer, LoopbackServer, ToolCall
 from tests.traces.sink import Sink
 from tests.waiting import PATIENCE_SECONDS

@@ -18,9 +18,10 @@ from openai.resources.chat.chat import ChatWithRawResponse
 
 from learnloop.core.errors import ConflictError, UsageError
 from learnloop.core.records import Episode, EpisodeStatus, Span, SpanStatus
-from learnloop.traces import Recorder, wrap
 from learnloop.traces.conversation.messages import text_of, tool_calls_of
 from learnloop.traces.conversation.steps import steps_of
+from learnloop.traces.recording.clients.wrapping import wrap
+from learnloop.traces.recording.recorder import Recorder
 from tests.loopback import Answer, Fault, LoopbackServer, ToolCall
 from tests.traces.sink import Sink
 

@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -92,13 +92,13 @@ class _Session:
         episode_id = reader.ids.derive("episode", self._known)
         self._builder = EpisodeBuilder(reader, episode_id, started_at=started_at)
         self._pending: list[Message] = []
-        self._echoes: Counter[str] = Counter()
-        """What the user said since the last call by an event alone."""
-        self._items: Counter[str] = Counter()
-        """What the user said since the last call by an item alone."""
+        self._heard: Counter[str] = Counter()
+        """What the user said since the last call, above 0 by items alone, below 0 by events alone."""
         self._call: _Call | None = None
         self._asked: dict[str, _Asked] = {}
         self._exit_codes: dict[str, Any] = {}
+        self._tool_keys: Counter[str] = Counter()
+        """Of calls without an id."""
         self._num_calls = 0
         self._num_conversations = 0
         self._totals: dict[str, int] | None = None
@@ -170,7 +170,7 @@ class _Session:
         if not isinstance(kind, str):
             raise FormatError(f"an event has the type {kind!r}; a text is needed there")
         if kind == "user_message" and isinstance(text, str):
-            self._user_event(text)
+            self._hear(message("user", text_part(text)), text, -1)
         elif kind == "agent_message" and isinstance(text, str):
             call = self._open(moment)
             call.echoes = [*call.echoes, text]
@@ -226,24 +226,16 @@ class _Session:
                 call.echoes = [each for each in call.echoes if each != text]
             self._say(said["parts"], moment)
             return
-        text = text_of(said)
-        if self._echoes[text]:
-            self._echoes[text] -= 1
+        self._hear(said, text_of(said), 1)
+
+    def _hear(self, said: Message, text: str, way: Literal[1, -1]) -> None:
+        """Takes what was said to the model by an item (1) or an event (-1), unless the other has told it already."""
+        before = self._heard[text]
+        self._heard[text] += way
+        if before * way < 0:
             return
-        self._items[text] += 1
-        self._hear(said, text)
-
-    def _user_event(self, text: str) -> None:
-        if self._items[text]:
-            self._items[text] -= 1
-        else:
-            self._echoes[text] += 1
-            self._hear(message("user", text_part(text)), text)
-
-    def _hear(self, said: Message, text: str) -> None:
-        call = self._call
-        if call is not None:
-            call.answered = True
+        if self._call is not None:
+            self._call.answered = True
         if said["role"] == "user" and not text.startswith(_NOT_ASKED):
             self._prompt = text if self._prompt is None else self._prompt
             self._aborted = self._error = self._ended = None
@@ -271,8 +263,7 @@ class _Session:
         )
         self._num_calls += 1
         self._pending = []
-        self._echoes.clear()
-        self._items.clear()
+        self._heard.clear()
         return self._call
 
     def _close(self) -> None:
@@ -309,7 +300,7 @@ class _Session:
                 None,
                 call_id=call_id,
                 started_at=moment,
-                key=f"tool {self._known} {call_id or self._num_calls}",
+                key=self._tool_key(call_id, self._num_calls),
             )
         elif call_id is not None:
             self._asked[call_id] = _Asked(name, arguments, moment)
@@ -330,9 +321,15 @@ class _Session:
             started_at=asked.at if asked and asked.at else moment,
             ended_at=moment if asked and asked.at else None,
             error=_failure(payload.get("output")),
-            key=f"tool {self._known} {call_id or len(self._pending)}",
+            key=self._tool_key(call_id, len(self._pending)),
             exit_code=self._exit_codes.pop(call_id, None) if call_id else None,
         )
+
+    def _tool_key(self, call_id: str | None, place: int) -> str:
+        """Returns what a tool's span is known by: its call's id, else its place and how many there were before it."""
+        key = f"tool {self._known} {call_id or place}"
+        self._tool_keys[key] += call_id is None
+        return key if self._tool_keys[key] < 2 else f"{key}.{self._tool_keys[key]}"
 
     def _tokens(self, info: Any) -> None:
         """Gives the tokens since the last count to the last call."""
