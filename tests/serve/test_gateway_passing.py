@@ -11,13 +11,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from learnloop.traces.conversation.dialects.chat_completions import ChatCompletions
 
 from learnloop.core.records import Episode, Span, SpanStatus
 from learnloop.loop import Workspace
 from learnloop.serve.routes.gateway import Gateway, GatewayOptions, make_gateway
 from learnloop.serve.routes.gateway_runs import RunName, Runs
 from learnloop.serve.service import Service
+from learnloop.traces.conversation.dialects.openai import ChatCompletions
 from learnloop.traces.conversation.messages import text_of
 from learnloop.traces.recording.clients.calls import ModelCall
 from tests.serve.conftest import Running, Start
@@ -308,7 +308,7 @@ def test_a_server_that_stops_ends_open_streams(start: Start, upstream: Upstream,
     assert eventually(lambda: upstream.num_left == 1)
 
 
-@pytest.mark.parametrize("where", ["asked", "answer", "assembled", "said", "span", "runs"])
+@pytest.mark.parametrize("where", ["read_request", "read_response", "join_chunks", "said", "span", "runs"])
 def test_a_fault_in_recording_never_fails_the_call(
     gateway: Running, upstream: Upstream, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
