@@ -158,7 +158,7 @@ def _add_texts(value: Any, texts: list[str], left: int, depth: int) -> int:
         texts.append(value)
         return left - len(value)
     if isinstance(value, dict):
-        items: Iterable[Any] = value.values() if "role" not in value else _said(value)
+        items: Iterable[Any] = value.values() if "role" not in value else _contents_of(value)
     elif isinstance(value, list):
         items = value
     else:
@@ -172,7 +172,7 @@ def _add_texts(value: Any, texts: list[str], left: int, depth: int) -> int:
     return left
 
 
-def _said(message: dict[str, Any]) -> list[Any]:
+def _contents_of(message: dict[str, Any]) -> list[Any]:
     """Returns what is said in a message: not its role, nor of which types its parts are."""
     found = [item for name, item in message.items() if name not in ("role", "parts")]
     parts = message.get("parts")

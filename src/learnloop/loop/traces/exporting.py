@@ -37,7 +37,7 @@ def export_as(
     never replaced.
 
     Raises:
-        UsageError: the format needs a folder and ``target`` is none.
+        UsageError: the format needs a folder and ``target`` is not one.
         StoreError: a file cannot be written.
     """
     store = workspace.store

@@ -42,7 +42,7 @@ class Telemetry(Assembler):
         """Takes an ``ExportTraceServiceRequest``.
 
         Raises:
-            FormatError: the body is none.
+            FormatError: the body is not such a request.
             UnreachableError: too much waits to be written already.
             ConflictError: it is closed.
         """
@@ -54,7 +54,7 @@ class Telemetry(Assembler):
         """Takes an ``ExportLogsServiceRequest``: content of calls of models and scores; other records say nothing here.
 
         Raises:
-            FormatError: the body is none.
+            FormatError: the body is not such a request.
             UnreachableError: too much waits to be written already.
             ConflictError: it is closed.
         """

@@ -83,7 +83,12 @@ def steps_of(spans: Iterable[Span]) -> list[Step]:
         for said in messages:
             responses.update((part["id"], part.get("response")) for part in tool_responses_of(said) if part.get("id"))
     return [
-        _step(span, messages, output, [_answered(part, tools, span.started_at, responses) for part in _asked(output)])
+        _step(
+            span,
+            messages,
+            output,
+            [_answer_call(part, tools, span.started_at, responses) for part in _calls_of(output)],
+        )
         for span, messages, output in read
     ]
 
@@ -193,13 +198,13 @@ def _output(span: Span, around: Span | None) -> Message | None:
             said = messages_of(source.attributes["output"])
             answers = [each for each in said if each["role"] == "assistant"]
             if answers:
-                return _merged(answers)
+                return _merge(answers)
             if said:
                 return {**said[0], "role": "assistant"}
     return None
 
 
-def _merged(answers: Sequence[Message]) -> Message:
+def _merge(answers: Sequence[Message]) -> Message:
     """Returns an answer that an API gives in several items (reasoning, text, calls) as one message."""
     return {**answers[0], "parts": [part for answer in answers for part in answer["parts"]]}
 
@@ -239,10 +244,10 @@ class _ToolSpans:
 
 def _content(name: str, arguments: object) -> tuple[str, str]:
     value = parsed(arguments)
-    return name, "" if value in (None, {}, "") else _sorted(value)
+    return name, "" if value in (None, {}, "") else _sorted_json(value)
 
 
-def _sorted(value: object) -> str:
+def _sorted_json(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value, order="sorted").decode()
 
 
@@ -260,11 +265,11 @@ def _step(span: Span, messages: list[Message], output: Message | None, calls: li
     )
 
 
-def _asked(output: Message | None) -> list[Part]:
+def _calls_of(output: Message | None) -> list[Part]:
     return [] if output is None else tool_calls_of(output)
 
 
-def _answered(part: Part, tools: _ToolSpans, after: datetime, responses: Mapping[str, Any]) -> ToolCall:
+def _answer_call(part: Part, tools: _ToolSpans, after: datetime, responses: Mapping[str, Any]) -> ToolCall:
     """Returns a call that was asked for ``after`` a time, with what is known of its result."""
     call_id, name, arguments = part.get("id"), str(part.get("name")), part.get("arguments")
     span = tools.answer(call_id, name, arguments, after)

@@ -86,10 +86,10 @@ def build_dataset(
         ActionError: the log has actions that ``like`` does not know.
         ContextError: it has features that ``like`` does not know, or too many.
     """
-    log = _log(steps, rewards, policy, agent_id)
+    log = _new_log(steps, rewards, policy, agent_id)
     source = "the store" if agent_id is None else f"the agent {agent_id}"
-    episodes, left_out = _sorted_out(stored_episodes(store, log, agent_id, progress))
-    return _assembled(episodes, left_out, source, like)
+    episodes, left_out = _sort_out(stored_episodes(store, log, agent_id, progress))
+    return _assemble(episodes, left_out, source, like)
 
 
 def dataset_from_file(
@@ -125,15 +125,15 @@ def dataset_from_file(
         ActionError, ContextError: as in ``build_dataset``.
     """
     file = Path(path)
-    log = _log(steps, rewards, policy, agent_id)
+    log = _new_log(steps, rewards, policy, agent_id)
     trace_format = format_of(file, format_name)
     source = source_of(file, agent_id or file.stem)
     traces = TraceFile(file, trace_format, source, by_time=True, progress=progress)
     for record in traces.records():
         log.add(record)
     read = traces.report()
-    episodes, left_out = _sorted_out(log.take_all())
-    dataset, report = _assembled(episodes, left_out, file.name, like)
+    episodes, left_out = _sort_out(log.take_all())
+    dataset, report = _assemble(episodes, left_out, file.name, like)
     return dataset, msgspec.structs.replace(report, num_bad_lines=read.num_bad_lines, bad_lines=read.bad_lines)
 
 
@@ -174,7 +174,7 @@ def split_episodes(
     return _part(dataset, is_first, "one part"), _part(dataset, ~is_first, "the other part")
 
 
-def _log(steps: StepKind, rewards: RewardKind, policy: str | None, agent_id: str | None) -> EpisodeLog:
+def _new_log(steps: StepKind, rewards: RewardKind, policy: str | None, agent_id: str | None) -> EpisodeLog:
     check_choice("steps", steps, get_args(StepKind))
     check_choice("rewards", rewards, get_args(RewardKind))
     if policy is not None and steps == "spans":
@@ -182,7 +182,7 @@ def _log(steps: StepKind, rewards: RewardKind, policy: str | None, agent_id: str
     return EpisodeLog("decisions" if policy is not None else steps, rewards, policy, agent_id)
 
 
-def _sorted_out(found: Iterable[LoggedEpisode | str]) -> tuple[list[LoggedEpisode], dict[str, int]]:
+def _sort_out(found: Iterable[LoggedEpisode | str]) -> tuple[list[LoggedEpisode], dict[str, int]]:
     """Returns the episodes in their order, and how many were left out, by reason."""
     episodes: list[LoggedEpisode] = []
     left_out: Counter[str] = Counter()
@@ -195,7 +195,7 @@ def _sorted_out(found: Iterable[LoggedEpisode | str]) -> tuple[list[LoggedEpisod
     return episodes, dict(left_out.most_common())
 
 
-def _assembled(
+def _assemble(
     episodes: Sequence[LoggedEpisode], left_out: Mapping[str, int], source: str, like: Dataset | None
 ) -> tuple[Dataset, DatasetReport]:
     num_read = len(episodes) + sum(left_out.values())
@@ -285,7 +285,7 @@ class _Arrays:
         previous = np.empty(len(actions), dtype=np.int64)
         previous[1:] = actions[:-1] + 1
         previous[starts] = 0
-        return self._written(
+        return self._encode(
             Seen(
                 goals=[episode.goal for episode in self._episodes for _ in episode.steps],
                 num_steps=np.arange(len(actions)) - np.repeat(starts, self._lengths),
@@ -299,7 +299,7 @@ class _Arrays:
         """Returns what each step led to: the observation of the next, or what can be seen after the last."""
         nexts = np.empty_like(observations)
         nexts[:-1] = observations[1:]
-        nexts[self._stops - 1] = self._written(
+        nexts[self._stops - 1] = self._encode(
             Seen(
                 goals=[episode.goal for episode in self._episodes],
                 num_steps=self._lengths,
@@ -310,7 +310,7 @@ class _Arrays:
         )
         return nexts
 
-    def _written(self, seen: Seen) -> F32:
+    def _encode(self, seen: Seen) -> F32:
         rows = np.zeros((len(seen.goals), self._layout.size), dtype=np.float32)
         for start in range(0, len(rows), _CHUNK):
             part = slice(start, start + _CHUNK)

@@ -110,7 +110,7 @@ class _Gathered:
     choices: dict[str, _Choice] = field(default_factory=dict)
     parts: list[_Given] = field(default_factory=list)
     starts: dict[str, int] = field(default_factory=dict)
-    """When each span that is no executed tool began, in microseconds."""
+    """When each span that is not an executed tool began, in microseconds."""
     arrivals: dict[str, int] = field(default_factory=dict)
     """When the first reward of each span came, among all rewards: the order of the file."""
 
@@ -238,7 +238,7 @@ class EpisodeLog:
             if each.episode is not None and self._agent_id not in (None, each.episode.agent_id):
                 continue
             try:
-                yield self._finished(each)
+                yield self._finish(each)
             except LeftOut as reason:
                 is_missing = str(reason) in (NO_REWARD, STEP_WITHOUT_REWARD)
                 yield PENDING if is_missing and key in self.awaited else str(reason)
@@ -249,7 +249,7 @@ class EpisodeLog:
             found = self._episodes[episode_id] = _Gathered()
         return found
 
-    def _finished(self, gathered: _Gathered) -> LoggedEpisode:
+    def _finish(self, gathered: _Gathered) -> LoggedEpisode:
         episode = gathered.episode
         if episode is None:
             raise LeftOut(NO_EPISODE)
@@ -263,7 +263,7 @@ class EpisodeLog:
             raise LeftOut(NO_STEPS)
         if any(step.allowed is not None and step.action not in step.allowed for step in steps):
             raise LeftOut(FORBIDDEN_ACTION)
-        earned = self._earned(gathered, steps)
+        earned = self._reward_steps(gathered, steps)
         return LoggedEpisode(
             place=(steps[0].place, steps[0].arrival, episode.episode_id),
             goal=_goal(episode, gathered.input),
@@ -273,7 +273,7 @@ class EpisodeLog:
             terminated=episode.terminated or (episode.status is EpisodeStatus.COMPLETED and not episode.truncated),
         )
 
-    def _earned(self, gathered: _Gathered, steps: Sequence[_Step]) -> list[float]:
+    def _reward_steps(self, gathered: _Gathered, steps: Sequence[_Step]) -> list[float]:
         """Returns the reward of each step: what it was worth, and at the last step what the whole episode was."""
         whole = _Earned()
         earned = [_Earned() for _ in steps]
@@ -282,7 +282,7 @@ class EpisodeLog:
             place = places.of(given)
             if place is not None:
                 (earned[place] if place >= 0 else whole).take(given)
-        return _paid(earned, whole, self._rewards)
+        return _pay_out(earned, whole, self._rewards)
 
 
 class _Earned:
@@ -338,7 +338,7 @@ class _Places:
         return -1 if began is None else bisect_right(self._starts, began) - 1
 
 
-def _paid(steps: list[_Earned], whole: _Earned, kind: RewardKind) -> list[float]:
+def _pay_out(steps: list[_Earned], whole: _Earned, kind: RewardKind) -> list[float]:
     if kind == "episode":
         steps = [_Earned() for _ in steps]
     elif kind == "steps":
@@ -358,10 +358,10 @@ def _paid(steps: list[_Earned], whole: _Earned, kind: RewardKind) -> list[float]
 def _calls_as_steps(gathered: _Gathered, by_file: bool) -> tuple[list[_Step], int]:
     """Returns executed tools as steps, and how the last came out."""
     arrivals = gathered.arrivals
-    if by_file:
-        placed = [((each.ended, arrivals.get(key, 0), key), each) for key, each in gathered.calls.items()]
-    else:
-        placed = [((each.started, 0, key), each) for key, each in gathered.calls.items()]
+    placed = [
+        ((each.ended, arrivals.get(key, 0), key) if by_file else (each.started, 0, key), each)
+        for key, each in gathered.calls.items()
+    ]
     steps: list[_Step] = []
     before: _Call | None = None
     for (place, arrival, key), call in sorted(placed):

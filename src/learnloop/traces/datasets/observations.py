@@ -116,7 +116,7 @@ def observation_of(
         context: the features of the decision; those that are not given count as absent.
 
     Raises:
-        ActionError: ``previous_action`` is none of ``action_names``.
+        ActionError: ``previous_action`` is not one of ``action_names``.
         ContextError: ``context`` has features that the data set does not.
     """
     layout = ObservationLayout(spaces, action_names)

@@ -38,11 +38,11 @@ def stored_episodes(
         _add_spans(store, log, page)
         _add_decisions(store, log, store.read(all_records, Decision, {"episode_id": ids}), ids)
         log.awaited = store.read(waiting_episodes, now(), ids)
-        yield from _told(log, len(page), progress)
+        yield from _take_finished(log, len(page), progress)
     for lone in _pages(store, Decision, {**mine, "episode_id": None}):
         _add_decisions(store, log, lone, ())
         log.awaited = store.read(waiting_decisions, now(), [decision.decision_id for decision in lone])
-        yield from _told(log, len(lone), progress)
+        yield from _take_finished(log, len(lone), progress)
 
 
 def _pages(store: Store, kind: type[Any], where: dict[str, Any]) -> Iterator[list[Any]]:
@@ -53,7 +53,9 @@ def _pages(store: Store, kind: type[Any], where: dict[str, Any]) -> Iterator[lis
         after = getattr(page[-1], key)
 
 
-def _told(log: EpisodeLog, number: int, progress: Callable[[int], None] | None) -> Iterator[LoggedEpisode | str]:
+def _take_finished(
+    log: EpisodeLog, number: int, progress: Callable[[int], None] | None
+) -> Iterator[LoggedEpisode | str]:
     yield from log.take_all()
     if progress is not None:
         progress(number)

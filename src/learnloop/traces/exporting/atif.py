@@ -48,7 +48,7 @@ def to_atif(records: EpisodeRecords) -> dict[str, Any]:
     timed = episode.metadata.get("time_unknown") is not True
     writer = _Writer(agents, timed)
     trajectory = writer.trajectory(agents.root, episode.episode_id, episode.agent_id, 0)
-    given = _given(episode, agents.root, records.rewards, writer.step_ids, timed)
+    given = _own_fields(episode, agents.root, records.rewards, writer.step_ids, timed)
     version = _version(episode.metadata)
     return {
         "schema_version": VERSION,
@@ -132,7 +132,7 @@ class _Writer(msgspec.Struct):
         spans, nested = self.agents.spans(agent), self.agents.nested(agent)
         if depth >= _MAX_NESTED:
             spans, nested = in_time_order([*spans, *self._below(nested)]), []
-        embedded = [self._embedded(each, depth) for each in nested]
+        embedded = [self._embed(each, depth) for each in nested]
         references: dict[str, list[dict[str, Any]]] = {}
         for each in nested:
             tool = self.agents.tool_around(each)
@@ -156,7 +156,7 @@ class _Writer(msgspec.Struct):
         kept = [each for each in embedded if each["steps"]]
         return {**whole, "subagent_trajectories": kept} if kept else whole
 
-    def _embedded(self, agent: Span, depth: int) -> dict[str, Any]:
+    def _embed(self, agent: Span, depth: int) -> dict[str, Any]:
         made = self.trajectory(agent, agent.span_id, agent.name or _UNKNOWN, depth + 1)
         return {"schema_version": VERSION, **made}
 
@@ -212,7 +212,7 @@ class _Steps:
             self._answered -= told
             return
         if said["role"] == "assistant":
-            self._add("agent", text_of(said), None, is_copied_context=True, **_said(said))
+            self._add("agent", text_of(said), None, is_copied_context=True, **_answer_fields(said))
             return
         source = "system" if said["role"] == "system" else "user"
         plain = said == {"role": source, "parts": [{"type": "text", "content": text_of(said)}]}
@@ -222,7 +222,7 @@ class _Steps:
         output = step.output
         calls = [self._tool_call(number, call) for number, call in enumerate(step.tool_calls)]
         results = [each for call, made in zip(step.tool_calls, calls, strict=True) for each in self._result(call, made)]
-        fields = _said(output) if output is not None else {}
+        fields = _answer_fields(output) if output is not None else {}
         ours = {**fields.pop("extra", {OURS: {}})[OURS], **self._times(step.started_at, step.ended_at)}
         if output is None:
             ours["no_output"] = True
@@ -303,7 +303,7 @@ class _Steps:
         return {"started_at": started_at.isoformat(), "ended_at": ended_at.isoformat()} if self._timed else {}
 
 
-def _said(output: Message) -> dict[str, Any]:
+def _answer_fields(output: Message) -> dict[str, Any]:
     """Returns the fields of what a model said beside its text; all its parts where the fields would not tell them."""
     thoughts = [part.get("content") for part in output["parts"] if part.get("type") == "reasoning"]
     text, calls = text_of(output), tool_calls_of(output)
@@ -350,7 +350,7 @@ def _totals(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {**totals, "total_steps": len(steps)} if steps else totals
 
 
-def _given(
+def _own_fields(
     episode: Episode, root: Span | None, rewards: Sequence[Reward], step_ids: Mapping[str, int], timed: bool
 ) -> dict[str, Any]:
     placed, unplaced = [], []

@@ -192,7 +192,7 @@ class EpisodeBuilder:
         """Adds a reward that the file holds: for the episode, or for one span of it.
 
         Raises:
-            FormatError: it is no number.
+            FormatError: it is not a number.
         """
         if value is not None and not isinstance(value, int | float):
             raise FormatError(f"reward {name!r} is {value!r}; a number is needed")
@@ -213,7 +213,7 @@ class EpisodeBuilder:
         """Adds a reward of the episode where its value is known.
 
         Raises:
-            FormatError: it is no number.
+            FormatError: it is not a number.
         """
         if value is not None:
             self.reward(name, value, weight=weight, reason=reason)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,7 +15,7 @@ from learnloop.core.records import MAX_REWARD, Agent, Decision, Episode, Record,
 from learnloop.store import Store
 from learnloop.store.counting import write_new
 from learnloop.traces.datasets.groups import count_groups
-from learnloop.traces.importing.files import Progress, format_of, numbered_items, source_of
+from learnloop.traces.importing.files import Progress, decode_line, format_of, numbered_items, source_of
 from learnloop.traces.importing.formats import Source, TraceFormat, native
 from learnloop.traces.importing.formats.base import PartlyReadError
 from learnloop.traces.importing.report import ImportReport, LineFault, Tally
@@ -86,13 +86,13 @@ def export_records(store: Store, target: IO[bytes], *, agent_id: str | None = No
     """
     target.write(native.header() + b"\n")
     count = 0
-    for record in _exported(store, agent_id):
+    for record in _records_to_export(store, agent_id):
         target.write(native.encode(record) + b"\n")
         count += 1
     return count
 
 
-def _exported(store: Store, agent_id: str | None) -> Iterator[Record]:
+def _records_to_export(store: Store, agent_id: str | None) -> Iterator[Record]:
     of_agent = {"agent_id": agent_id} if agent_id else {}
     yield from store.iterate(Agent, where=of_agent)
     episodes: set[str] = set()
@@ -164,25 +164,25 @@ class TraceFile:
     def records(self) -> Iterator[Record]:
         """Yields the records of the file's good items."""
         items = numbered_items(self._path, self._format, by_time=self._by_time, progress=self._progress)
-        for number, decode in items:
+        for number, item in items:
             self._num_lines = max(number, self._num_lines)
-            if decode is not None:
-                yield from self._counted(self._read(number, decode))
+            if item is not None:
+                yield from self._count(self._read(number, item))
         if self._num_bad and not self._num_good:
             first = self._faults[0]
             raise FormatError(
                 f"{self._path.name}: no line can be read as {self._format.name}, nothing was imported; "
                 f"line {first.line}: {first.reason}"
             )
-        yield from self._counted(self._reader.finish())
+        yield from self._count(self._reader.finish())
 
     def report(self) -> ImportReport:
         """Returns what this pass found."""
         return self._tally.report(self._format.name, self._num_lines, self._faults, self._num_bad)
 
-    def _read(self, number: int, decode: Callable[[], Any]) -> list[Record]:
+    def _read(self, number: int, item: Any) -> list[Record]:
         try:
-            records = self._reader.read(decode())
+            records = self._reader.read(decode_line(item) if self._format.shape == "lines" else item)
             _check_rewards(records)
             self._num_good += 1
             return records
@@ -197,7 +197,7 @@ class TraceFile:
             self._num_good += 1
             return error.records
 
-    def _counted(self, records: list[Record]) -> list[Record]:
+    def _count(self, records: list[Record]) -> list[Record]:
         self._tally.count(records)
         return records
 

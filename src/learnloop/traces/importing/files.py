@@ -8,7 +8,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -49,13 +48,13 @@ def format_of(path: Path, format_name: str | None) -> TraceFormat:
     """
     if not path.is_file():
         raise NotFoundError(f"no file {str(path)!r}; name a file of traces")
-    return by_name(format_name) if format_name else _recognised(path)
+    return by_name(format_name) if format_name else _recognise(path)
 
 
 def numbered_items(
     path: Path, trace_format: TraceFormat, *, by_time: bool = False, progress: Progress | None = None
-) -> Iterator[tuple[int, Callable[[], Any] | None]]:
-    """Yields each item of a file: its number, counted from 1, and what decodes it; None for an empty line.
+) -> Iterator[tuple[int, Any]]:
+    """Yields each item of a file with its number, counted from 1: the bytes of a line, None for an empty one.
 
     Args:
         path: the file.
@@ -72,16 +71,12 @@ def numbered_items(
     if trace_format.shape == "lines":
         for number, raw in _numbered_lines(path, trace_format.time_field if by_time else None):
             told(len(raw))
-            yield number, partial(decode_line, raw) if raw.strip() else None
+            yield number, raw if raw.strip() else None
         return
     unpack = _document_items if trace_format.shape == "document" else _archive_items
     for number, item in enumerate(unpack(path, trace_format), start=1):
-        yield number, partial(_as_it_is, item)
+        yield number, item
     told(path.stat().st_size)
-
-
-def _as_it_is(item: Any) -> Any:
-    return item
 
 
 def decode_line(raw: bytes) -> Line:
@@ -96,16 +91,16 @@ def decode_line(raw: bytes) -> Line:
     return line
 
 
-def _recognised(path: Path) -> TraceFormat:
+def _recognise(path: Path) -> TraceFormat:
     with opened(path) as file:
         head = file.read(_HEAD_BYTES)
-    found = recognise(head, "archive") or _recognised_lines(path) or _recognised_document(path, head)
+    found = recognise(head, "archive") or _recognise_lines(path) or _recognise_document(path, head)
     if found is not None:
         return found
     raise FormatError(f"{path.name} {_what_it_is(path)} and fits no known format ({what_is_looked_for()})")
 
 
-def _recognised_lines(path: Path) -> TraceFormat | None:
+def _recognise_lines(path: Path) -> TraceFormat | None:
     """Returns the format of the first line that is a JSON object; None: there is no such line, or no such format."""
     line = _first_object(path)
     return None if line is None else recognise(line, "lines")
@@ -122,7 +117,7 @@ def _first_object(path: Path) -> Line | None:
     return None
 
 
-def _recognised_document(path: Path, head: bytes) -> TraceFormat | None:
+def _recognise_document(path: Path, head: bytes) -> TraceFormat | None:
     if head.removeprefix(_BYTE_ORDER_MARK).lstrip()[:1] not in (b"{", b"["):
         return None
     try:

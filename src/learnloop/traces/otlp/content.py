@@ -23,7 +23,7 @@ def genai_messages(value: Any) -> list[Message]:
     value = parsed(value)
     if not isinstance(value, list):
         return messages_of(value)
-    return [_named(each) if _is_message(each) else read_message(each) for each in value]
+    return [_drop_empty_name(each) if _is_message(each) else read_message(each) for each in value]
 
 
 def system_message(value: Any) -> list[Message]:
@@ -140,19 +140,19 @@ def _openinference_message(raw: Any) -> Message:
     given = {**said}
     contents = given.pop("contents", None)
     if isinstance(contents, list):
-        blocks = [_unwrapped(each, "message_content") for each in contents]
+        blocks = [_unwrap(each, "message_content") for each in contents]
         text = given.get("content")
         given["content"] = [text_part(text), *blocks] if isinstance(text, str) and text else blocks
     calls = given.get("tool_calls")
     if isinstance(calls, list):
-        given["tool_calls"] = [_unwrapped(each, "tool_call") for each in calls]
+        given["tool_calls"] = [_unwrap(each, "tool_call") for each in calls]
     name = given.pop("function_call_name", None)
     if isinstance(name, str):
         given["function_call"] = {"name": name, "arguments": given.pop("function_call_arguments_json", None)}
     return read_message(given)
 
 
-def _unwrapped(raw: Any, name: str) -> Any:
+def _unwrap(raw: Any, name: str) -> Any:
     return raw.get(name, raw) if isinstance(raw, dict) else raw
 
 
@@ -169,7 +169,7 @@ def _with_calls(raw: dict[str, Any]) -> dict[str, Any]:
     return {**raw, "tool_calls": calls if isinstance(calls, list) else []}
 
 
-def _named(said: Message) -> Message:
+def _drop_empty_name(said: Message) -> Message:
     """Returns a message of our shape without a name that says nothing."""
     return {key: value for key, value in said.items() if value is not None} if said.get("name", "") is None else said
 

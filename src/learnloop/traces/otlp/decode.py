@@ -22,7 +22,7 @@ def decode_traces(body: bytes, encoding: Encoding) -> WireTraces:
     """Returns what an ``ExportTraceServiceRequest`` holds; an empty one holds nothing.
 
     Raises:
-        FormatError: the body is none.
+        FormatError: the body is not such a request.
     """
     return protobuf.read_traces(body) if encoding == "protobuf" else json_wire.read_traces(body)
 
@@ -31,7 +31,7 @@ def decode_logs(body: bytes, encoding: Encoding) -> WireLogs:
     """Returns what an ``ExportLogsServiceRequest`` holds; an empty one holds nothing.
 
     Raises:
-        FormatError: the body is none.
+        FormatError: the body is not such a request.
     """
     return protobuf.read_logs(body) if encoding == "protobuf" else json_wire.read_logs(body)
 

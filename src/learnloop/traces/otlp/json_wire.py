@@ -40,25 +40,25 @@ def read_traces(body: bytes) -> WireTraces:
     """Returns what an ``ExportTraceServiceRequest`` in JSON holds.
 
     Raises:
-        FormatError: the bytes are none.
+        FormatError: the bytes are not such a request.
     """
-    return traces_of(_decoded(body))
+    return traces_of(_decode(body))
 
 
 def read_logs(body: bytes) -> WireLogs:
     """Returns what an ``ExportLogsServiceRequest`` in JSON holds.
 
     Raises:
-        FormatError: the bytes are none.
+        FormatError: the bytes are not such a request.
     """
-    return logs_of(_decoded(body))
+    return logs_of(_decode(body))
 
 
 def traces_of(request: Object) -> WireTraces:
     """Returns the spans of a decoded request.
 
     Raises:
-        FormatError: what should be a list or an object is none.
+        FormatError: what should be a list or an object is not one.
     """
     return WireTraces(*_items(request, ("resourceSpans", "scopeSpans", "spans"), _span))
 
@@ -67,7 +67,7 @@ def logs_of(request: Object) -> WireLogs:
     """Returns the log records of a decoded request.
 
     Raises:
-        FormatError: what should be a list or an object is none.
+        FormatError: what should be a list or an object is not one.
     """
     return WireLogs(*_items(request, ("resourceLogs", "scopeLogs", "logRecords"), _log))
 
@@ -87,7 +87,7 @@ def _items(
     return found, rejections
 
 
-def _decoded(body: bytes) -> Object:
+def _decode(body: bytes) -> Object:
     is_text = body.lstrip()[:1] in (b"{", b"[")
     hint = "" if is_text else "; is it protobuf? Send Content-Type: application/x-protobuf"
     value = decode_json(body, "the body is not JSON", hint=hint)

@@ -49,7 +49,7 @@ class Origins:
         """Returns ``resource`` and ``scope`` where they hold anything."""
         known = self._known.get(id(origin))
         if known is None:
-            made = {"resource": _kept(origin.resource), "scope": _kept(origin.scope)}
+            made = {"resource": _keep(origin.resource), "scope": _keep(origin.scope)}
             known = self._known[id(origin)] = (origin, {name: value for name, value in made.items() if value})
         return known[1]
 
@@ -57,7 +57,7 @@ class Origins:
 def map_spans(spans: Iterable[WireSpan], received: datetime) -> list[Mapped]:
     """Returns what spans mean; ``received`` stands in for times that are not given."""
     origins = Origins()
-    return [_map_span(span, received, origins.attributes_of(span.origin)) for span in spans]
+    return [Mapped(*_map_span(span, received, origins.attributes_of(span.origin))) for span in spans]
 
 
 def map_logs(logs: Iterable[WireLog], received: datetime) -> list[Mapped]:
@@ -72,10 +72,10 @@ def our_span_id(trace_id: str, span_id: str) -> str:
     return f"{trace_id}.{span_id}"
 
 
-def _map_span(wire: WireSpan, received: datetime, origin: Json) -> Mapped:
+def _map_span(wire: WireSpan, received: datetime, origin: Json) -> tuple[Span, list[Reward]]:
     trace_id = wire.trace_id
     span_id = f"{trace_id}.{wire.span_id}"
-    found, groups, kept = _sorted_out(wire.attributes)
+    found, groups, kept = _sort_out(wire.attributes)
     attributes: dict[str, Any] = {**origin}
     started_at, ended_at = _times(wire, received, attributes)
     events = _take_events(wire.events, found, groups, kept) if wire.events else []
@@ -96,10 +96,10 @@ def _map_span(wire: WireSpan, received: datetime, origin: Json) -> Mapped:
         ended_at=ended_at,
         attributes=attributes,
     )
-    return Mapped(_storable(span), rewards)
+    return _make_storable(span), rewards
 
 
-def _sorted_out(attributes: Mapping[str, Any]) -> tuple[Found, dict[str, dict[str, Any]], dict[str, Any]]:
+def _sort_out(attributes: Mapping[str, Any]) -> tuple[Found, dict[str, dict[str, Any]], dict[str, Any]]:
     """Returns the attributes that we know, those that are spread over several names, and the others."""
     found = Found()
     groups: dict[str, dict[str, Any]] = {}
@@ -163,7 +163,7 @@ def _take_events(
         if event.name not in aliases.CONTENT_EVENTS:
             others.append(event)
             continue
-        more_found, more_groups, more_kept = _sorted_out(event.attributes)
+        more_found, more_groups, more_kept = _sort_out(event.attributes)
         for slot, value in more_found.items():
             found.setdefault(slot, value)
         for group, values in more_groups.items():
@@ -203,7 +203,7 @@ def _note_rest(
     for group, values in groups.items():
         prefix = _PREFIX_OF[group]
         kept.update((prefix + key, value) for key, value in values.items())
-    attributes.update(_kept(kept))
+    attributes.update(_keep(kept))
     kind = aliases.SPAN_KINDS.get(wire.kind)
     if kind is not None:
         attributes["kind"] = kind
@@ -225,7 +225,7 @@ def _link(trace_id: str, span_id: str, attributes: Json) -> Json:
     return {**made, "attributes": attributes} if attributes else made
 
 
-def _kept(values: Mapping[str, Any]) -> dict[str, Any]:
+def _keep(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns attributes under their own names, each value bounded; our own words are not theirs to use."""
     made: dict[str, Any] = {}
     for key, value in values.items():
@@ -242,7 +242,7 @@ def _kept(values: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _storable(span: Span) -> Span:
+def _make_storable(span: Span) -> Span:
     """Returns ``span`` such that the store takes it: content that cannot be written as it is, is made plain."""
     if content.is_storable(span.attributes):
         return span
@@ -275,9 +275,7 @@ def _map_log(log: WireLog, received: datetime, origin: Json) -> Mapped | None:
     wire = WireSpan(
         log.trace_id, log.span_id, "", "chat", 0, 0, nanos, nanos, attributes, events, [], 0, "", {}, log.origin
     )
-    span = _map_span(wire, received, origin).span
-    if span is None:  # not reached: a span is mapped to a span
-        return None
+    span, _ = _map_span(wire, received, origin)
     said = [_message_event(log)] if events else []
     return Mapped(_as_part(span, said), [])
 

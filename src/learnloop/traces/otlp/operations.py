@@ -227,7 +227,7 @@ def _note_task(found: Found, attributes: dict[str, Any]) -> None:
 
 
 def _count(value: Any) -> int | None:
-    """Returns a number that counts something, which some write as text; None: it is none."""
+    """Returns a number that counts something, which some write as text; None: it is not one."""
     if isinstance(value, bool):
         return None
     try:

@@ -18,7 +18,7 @@ _OF_PARTS = frozenset({PARTIAL, "duration_unknown", "time_unknown"})
 _EVENTS = "message_events"
 
 
-def joined(known: Span, other: Span) -> Span:
+def join_spans(known: Span, other: Span) -> Span:
     """Returns what two records of one span say together: ``known`` itself where ``other`` adds nothing.
 
     The more complete one counts; the other fills in what it lacks.
@@ -31,7 +31,7 @@ def joined(known: Span, other: Span) -> Span:
         name: value for name, value in rest.attributes.items() if name not in best.attributes and name not in _OF_PARTS
     }
     if _EVENTS in rest.attributes:
-        added.update(_said(best, rest))
+        added.update(_join_messages(best, rest))
     if not added:
         return best
     operation = rest.operation if best.operation == "custom" else best.operation
@@ -48,7 +48,7 @@ def is_root(span: Span) -> bool:
     return span.parent_id is None and rank(span) == 2
 
 
-def _said(best: Span, rest: Span) -> dict[str, Any]:
+def _join_messages(best: Span, rest: Span) -> dict[str, Any]:
     """Returns what the messages say that came in log records of their own, in the order of their times."""
     had = best.attributes.get(_EVENTS, [])
     marks = {_mark(each) for each in had}

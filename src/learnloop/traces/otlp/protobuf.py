@@ -36,9 +36,9 @@ def read_traces(body: bytes) -> WireTraces:
     """Returns what an ``ExportTraceServiceRequest`` holds.
 
     Raises:
-        FormatError: the bytes are none.
+        FormatError: the bytes are not such a request.
     """
-    request = _parsed(body, ExportTraceServiceRequest)
+    request = _parse(body, ExportTraceServiceRequest)
     rejections = Rejections()
     spans: list[WireSpan] = []
     for group in request.resource_spans:
@@ -53,9 +53,9 @@ def read_logs(body: bytes) -> WireLogs:
     """Returns what an ``ExportLogsServiceRequest`` holds.
 
     Raises:
-        FormatError: the bytes are none.
+        FormatError: the bytes are not such a request.
     """
-    request = _parsed(body, ExportLogsServiceRequest)
+    request = _parse(body, ExportLogsServiceRequest)
     logs: list[WireLog] = []
     for group in request.resource_logs:
         resource = _attributes(group.resource.attributes)
@@ -65,7 +65,7 @@ def read_logs(body: bytes) -> WireLogs:
     return WireLogs(logs, Rejections())
 
 
-def _parsed(body: bytes, kind: type[M]) -> M:
+def _parse(body: bytes, kind: type[M]) -> M:
     try:
         request: M = kind.FromString(body)
         return request

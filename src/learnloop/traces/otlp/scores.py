@@ -187,7 +187,7 @@ def _annotation(raw: Mapping[str, Any]) -> Score:
 
 
 def _number(value: Any) -> tuple[float | None, str | None]:
-    """Returns a score as a number; where it is none, why."""
+    """Returns a score as a number; where it is not one, why."""
     if value is None:
         return None, "no score was given"
     try:

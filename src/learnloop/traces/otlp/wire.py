@@ -115,7 +115,7 @@ def finite(value: float) -> float | str:
 
 
 def id_fault(kind: str, value: str, num_bytes: int) -> str | None:
-    """Returns why ``value`` is no id of so many bytes in lower-case hex; None: it is one."""
+    """Returns why ``value`` is not an id of so many bytes in lower-case hex; None: it is one."""
     if len(value) != 2 * num_bytes:
         if not value:
             return f"a {kind} is missing; it needs {2 * num_bytes} hex digits"

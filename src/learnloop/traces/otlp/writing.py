@@ -1,4 +1,4 @@
-"""Writes what came in one transaction: each span once, parts joined, scores given to what they are for.
+"""Writes what came in one transaction: each span once, parts join_spans, scores given to what they are for.
 
 All of it is safe to repeat: a span that is there already changes nothing and a reward has the same id each time.
 """
@@ -20,7 +20,7 @@ from learnloop.store.queries.rewards import span_rewards
 from learnloop.store.queries.spans import spans_of_responses
 from learnloop.traces.conversation.steps import MODEL_OPERATIONS
 from learnloop.traces.otlp.mapping import Mapped
-from learnloop.traces.otlp.parts import is_root, joined
+from learnloop.traces.otlp.parts import is_root, join_spans
 from learnloop.traces.otlp.scores import UNRESOLVED
 from learnloop.traces.otlp.summary import TraceSummary, summary_of
 from learnloop.traces.search import forget_words
@@ -59,11 +59,11 @@ def write_mapped(
         if each.span is not None:
             parts.setdefault(each.span.span_id, []).append(each.span)
         rewards.extend(each.rewards)
-    spans = {span_id: reduce(joined, each) for span_id, each in parts.items()}
+    spans = {span_id: reduce(join_spans, each) for span_id, each in parts.items()}
     known = {span.span_id: span for span in all_records(connection, Span, {"span_id": list(spans)})}
     added = [span for span in spans.values() if span.span_id not in known]
-    # Part by part: one that was joined with a span sent again would be taken for that span, which is there already.
-    changed = [after for span in known.values() if (after := reduce(joined, parts[span.span_id], span)) != span]
+    # Part by part: one that was join_spans with a span sent again would be taken for that span, which is there already.
+    changed = [after for span in known.values() if (after := reduce(join_spans, parts[span.span_id], span)) != span]
     forget_words(connection, [span.span_id for span in changed])  # writing them queues them for their new words
     if changed:
         remove_records(connection, Span, {"span_id": [span.span_id for span in changed]})
@@ -79,12 +79,12 @@ def write_mapped(
         if trace_id not in states
     }
     records: list[Record] = [summary.running(moment) for summary in new_traces.values()]
-    insert_records(connection, [*records, *fresh, *_placed(connection, rewards, spans, responses)])
+    insert_records(connection, [*records, *fresh, *_place_rewards(connection, rewards, spans, responses)])
     _settle_waiting(connection, fresh)
     return Written(added, changed, new_traces)
 
 
-def _placed(
+def _place_rewards(
     connection: Connection, rewards: Sequence[Reward], spans: Mapping[str, Span], responses: Mapping[str, Span]
 ) -> Iterator[Reward]:
     """Yields rewards with what they are for, as far as it is known: of a root span it is the whole episode."""

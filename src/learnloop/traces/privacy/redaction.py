@@ -144,13 +144,13 @@ class Redactor:
             key = self.text(name) if isinstance(name, str) else name
             while key in clean:  # two names with one token
                 key = f"{key}'"
-            clean[key] = self._hidden(item) if hides else self.value(item)
+            clean[key] = self._hide(item) if hides else self.value(item)
         return clean
 
-    def _hidden(self, item: Any) -> Any:
+    def _hide(self, item: Any) -> Any:
         """Returns what a field holds that is named like a secret; a description of such a field is none."""
         if isinstance(item, list | tuple):
-            return [self._hidden(each) for each in item]
+            return [self._hide(each) for each in item]
         is_secret = isinstance(item, str | int | float) and not isinstance(item, bool) and item not in ("", KEY_TOKEN)
         if not is_secret:
             return self.value(item)
@@ -160,7 +160,7 @@ class Redactor:
     def _without_secrets(self, text: str) -> str:
         spans = [(start, end) for start, end in find_secrets(text) if text[start:end] != KEY_TOKEN]
         self.found[KEY_TOKEN] += len(spans)
-        return _replaced(text, spans, KEY_TOKEN)
+        return _replace_spans(text, spans, KEY_TOKEN)
 
     def _address_token(self, match: re.Match[str]) -> str:
         self.found["[email]"] += 1
@@ -179,7 +179,7 @@ class Redactor:
             start = token.end()
         spans.extend(pattern.find(text, start, len(text)))
         self.found[pattern.token] += len(spans)
-        return _replaced(text, merged(spans), pattern.token)
+        return _replace_spans(text, merged(spans), pattern.token)
 
 
 def _tokens(patterns: list[Pattern]) -> re.Pattern[str]:
@@ -188,7 +188,7 @@ def _tokens(patterns: list[Pattern]) -> re.Pattern[str]:
     return re.compile(names)
 
 
-def _replaced(text: str, spans: list[tuple[int, int]], token: str) -> str:
+def _replace_spans(text: str, spans: list[tuple[int, int]], token: str) -> str:
     parts = []
     last = 0
     for start, end in spans:

@@ -51,7 +51,7 @@ class Rule(NamedTuple):
     literal: str
     """In lower case; without it the rule finds nothing."""
     find: Callable[[str, int], Span | None]
-    """Returns where a secret lies whose literal is at a place in a text; None: it is none."""
+    """Returns where a secret lies whose literal is at a place in a text; None: there is none."""
 
 
 def find_secrets(text: str) -> list[Span]:

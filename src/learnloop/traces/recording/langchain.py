@@ -61,7 +61,7 @@ def make_callback(recorder: Recorder, *, content: bool = True) -> BaseCallbackHa
             runs.fail(kwargs, error)
 
         def on_chat_model_start(self, serialized: Any, messages: Any, **kwargs: Any) -> None:
-            runs.ask(kwargs, "chat", _model(serialized, kwargs), lambda: [_said(each) for each in messages[0]])
+            runs.ask(kwargs, "chat", _model(serialized, kwargs), lambda: [_message_of(each) for each in messages[0]])
 
         def on_llm_start(self, serialized: Any, prompts: Any, **kwargs: Any) -> None:
             model = _model(serialized, kwargs)
@@ -148,7 +148,7 @@ class _Runs:
     def answer(self, kwargs: Mapping[str, Any], response: Any) -> None:
         def note(span: ActiveSpan, marks: list[str]) -> None:
             generations = response.generations[0] if response.generations else []
-            said = [_generated(each) for each in generations]
+            said = [_message_of_generation(each) for each in generations]
             note_answer(span, marks, said[0] if said else None)
             if self._content and said:
                 span.set(output=said)
@@ -180,7 +180,7 @@ class _Runs:
             if isinstance(metadata.get("thread_id"), str):
                 span.set(conversation_id=metadata["thread_id"])
         if self._content and given is not None:
-            span.set(input=_described(given))
+            span.set(input=_describe(given))
         self._forget_abandoned()
         return opened
 
@@ -225,7 +225,7 @@ class _Runs:
 
     def _note_output(self, span: ActiveSpan, output: Any) -> None:
         if self._content and output is not None:
-            span.set(output=_described(output))
+            span.set(output=_describe(output))
 
     def _guard(self, note: Callable[[], object]) -> None:
         try:
@@ -246,7 +246,7 @@ def _model(serialized: Any, kwargs: Mapping[str, Any]) -> str:
     return _name(serialized, kwargs, "model")
 
 
-def _said(each: Any) -> Message:
+def _message_of(each: Any) -> Message:
     """Returns one of LangChain's messages as one of ours."""
     content, calls = getattr(each, "content", None), getattr(each, "tool_calls", None)
     if isinstance(content, list) and calls:  # Anthropic's blocks name the calls, which stand beside them too
@@ -259,9 +259,9 @@ def _said(each: Any) -> Message:
     return read_message(raw)
 
 
-def _generated(generation: Any) -> Message:
+def _message_of_generation(generation: Any) -> Message:
     said = getattr(generation, "message", None)
-    return message("assistant", text_part(str(getattr(generation, "text", "")))) if said is None else _said(said)
+    return message("assistant", text_part(str(getattr(generation, "text", "")))) if said is None else _message_of(said)
 
 
 def _details(generations: Sequence[Any], llm_output: Any) -> dict[str, Any]:
@@ -280,13 +280,13 @@ def _details(generations: Sequence[Any], llm_output: Any) -> dict[str, Any]:
     return present(details)
 
 
-def _described(value: Any) -> Any:
+def _describe(value: Any) -> Any:
     """Returns what a run was given or gave, its messages as ours."""
     if isinstance(value, Mapping):
-        return {str(key): _described(each) for key, each in value.items()}
+        return {str(key): _describe(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_described(each) for each in value]
+        return [_describe(each) for each in value]
     if isinstance(getattr(value, "type", None), str) and getattr(value, "content", None) is not None:
-        return _said(value)
+        return _message_of(value)
     page = getattr(value, "page_content", None)
     return value if page is None else {"page_content": page, "metadata": getattr(value, "metadata", None)}

@@ -44,7 +44,7 @@ class AnthropicMessages(base.Dialect):
                 made.update(present(known_object(chunk.get("delta"))))
                 made["usage"] = {**known_object(made.get("usage")), **present(known_object(chunk.get("usage")))}
         if blocks:
-            made["content"] = [_closed(blocks[index]) for index in sorted(blocks)]
+            made["content"] = [_close(blocks[index]) for index in sorted(blocks)]
         return made
 
 
@@ -56,6 +56,6 @@ def _add(block: dict[str, Any], delta: Mapping[str, Any]) -> None:
         add_text(block, "_json", delta.get("partial_json"))
 
 
-def _closed(block: dict[str, Any]) -> dict[str, Any]:
+def _close(block: dict[str, Any]) -> dict[str, Any]:
     written = join_texts(block).pop("_json", None)
     return block if not written else {**block, "input": parsed(written)}

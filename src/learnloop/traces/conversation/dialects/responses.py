@@ -20,7 +20,7 @@ class Responses(base.Dialect):
         """Returns what a request says; where it goes on with an earlier response, only what it adds."""
         instructions = body.get("instructions")
         messages = [message("system", text_part(instructions))] if isinstance(instructions, str) else []
-        messages += _joined(messages_of(body.get("input")))
+        messages += _join_answers(messages_of(body.get("input")))
         conversation = body.get("conversation")
         return base.request_of(
             body,
@@ -54,7 +54,7 @@ class Responses(base.Dialect):
         return {**begun, "output": [_whole(items[place]) for place in sorted(items)]}
 
 
-def _joined(messages: Sequence[Message]) -> list[Message]:
+def _join_answers(messages: Sequence[Message]) -> list[Message]:
     """Returns messages with the items of each answer in one, as ``read_response`` gives them."""
     joined: list[Message] = []
     for each in messages:

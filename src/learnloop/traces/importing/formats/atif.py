@@ -178,7 +178,7 @@ class AtifReader(ItemReader):
                 created_at=moment,
             )
         if not given.rewards:
-            for name, value in _told_rewards(trajectory.extra):
+            for name, value in _rewards_of(trajectory.extra):
                 builder.reward(name, value)
 
 
@@ -206,13 +206,13 @@ class _Steps(msgspec.Struct):
                 self._hear(step)
             elif step.is_copied_context:
                 self.pending.append(_answer(step))
-                self.pending += [response for _, response in _paired(step)]
+                self.pending += [response for _, response in _pair_results(step)]
             else:
                 self._act(number, step)
         if self.pending and not self.depth:
             self.builder.note(messages_after_last_answer=self.pending)
         for number, raw in enumerate(self.trajectory.subagent_trajectories or [], start=1):
-            self._embedded(number, raw)
+            self._add_embedded(number, raw)
 
     def _hear(self, step: _Step) -> None:
         kept = _ours(step.extra).get("message")
@@ -233,7 +233,7 @@ class _Steps(msgspec.Struct):
             self.spans[number] = self._chat(step, _ours(step.extra))
         elif step.message:
             self.pending.append(_answer(step))
-        for called, response in _paired(step):
+        for called, response in _pair_results(step):
             if called[0] is None:  # feedback on what the model said, without a call
                 content = response["parts"][0].get("response")
                 span_id = self._observe(step, content)
@@ -290,7 +290,7 @@ class _Steps(msgspec.Struct):
                 self.asked_by[known] = span_id
         return span_id
 
-    def _embedded(self, number: int, raw: Any) -> None:
+    def _add_embedded(self, number: int, raw: Any) -> None:
         if self.depth >= _MAX_NESTED:
             raise FormatError(f"subagent_trajectories are nested more than {_MAX_NESTED} deep")
         trajectory = convert(raw, _Trajectory)
@@ -318,7 +318,7 @@ _CHAT = frozenset(
 """What a span has a parameter for, which a file's attributes may not take the place of."""
 
 
-def _paired(step: _Step) -> list[tuple[tuple[_ToolCall | None, _Result | None], Message]]:
+def _pair_results(step: _Step) -> list[tuple[tuple[_ToolCall | None, _Result | None], Message]]:
     """Returns each call with its result, and results of no call, with the message that tells the model."""
     calls = step.tool_calls or []
     results = list(step.observation.results) if step.observation else []
@@ -412,7 +412,7 @@ def _metadata(trajectory: _Trajectory, agent: _Agent, given: _Given) -> dict[str
     }
 
 
-def _told_rewards(extra: _Extra) -> list[tuple[str, float]]:
+def _rewards_of(extra: _Extra) -> list[tuple[str, float]]:
     """Returns the numbers that a trajectory's ``extra`` calls its reward."""
     given = {"reward": find(extra, "reward"), **known_object(find(extra, "rewards"))}
     return [(name, value) for name, value in given.items() if isinstance(value, int | float)]

@@ -196,7 +196,7 @@ def decode_json(raw: bytes) -> Any:
 
 
 def _nothing(constant: str) -> None:
-    """Returns None for a number that is none."""
+    """Returns None for NaN and the infinities."""
 
 
 def convert(line: object, kind: type[T]) -> T:
@@ -215,7 +215,7 @@ def required_list(field: str, value: Any) -> list[Any]:
     """Returns ``value``, an empty list where it is None.
 
     Raises:
-        FormatError: it is no list; the message names ``field``.
+        FormatError: it is not a list; the message names ``field``.
     """
     if value is not None and not isinstance(value, list):
         raise FormatError(f"{field} is a {type(value).__name__}; a list is needed")
@@ -236,7 +236,7 @@ def parse_time(text: str) -> datetime:
 
 
 def known_time(value: Any) -> datetime | None:
-    """Returns the moment that ``value`` names, None where it is no text that says something.
+    """Returns the moment that ``value`` names, None where it is not a text that says something.
 
     Raises:
         FormatError: it is a text and names none.

@@ -364,7 +364,7 @@ class ClaudeCodeReader(ItemReader):
         self._summaries: list[tuple[str, Any]] = []
 
     def read(self, item: Line) -> list[Record]:
-        """Returns the spans that a record completes; what is no part of a conversation is counted."""
+        """Returns the spans that a record completes; what is not a part of a conversation is counted."""
         kind = item.get("type")
         if not isinstance(kind, str):
             raise FormatError(f"type is {kind!r}; each record of a session has a text there")
@@ -377,7 +377,7 @@ class ClaudeCodeReader(ItemReader):
             counts[kind] += 1
             return []
         entry = convert(item, _Entry)
-        said = None if kind == "system" else _said(entry)
+        said = None if kind == "system" else _message_of(entry)
         moment = parse_time(entry.timestamp) if entry.timestamp is not None else None
         session_id = entry.session_id or ""
         if session_id not in self._sessions:
@@ -399,7 +399,7 @@ class ClaudeCodeReader(ItemReader):
         return [record for session in sessions.values() for record in session.finish()]
 
 
-def _said(entry: _Entry) -> Message:
+def _message_of(entry: _Entry) -> Message:
     raw = entry.message
     if raw is None or not isinstance(raw.get("content"), str | list):
         found = "no message" if raw is None else f"message.content {raw.get('content')!r}"

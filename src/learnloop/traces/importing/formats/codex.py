@@ -188,7 +188,7 @@ class _Session:
             self.count(f"event.{kind}")
 
     def count(self, kind: str) -> None:
-        """Counts a record that is no part of the conversation."""
+        """Counts a record that is not a part of the conversation."""
         self._counts[kind] += 1
 
     def take(self) -> list[Record]:

@@ -31,6 +31,7 @@ from learnloop.traces.importing.formats.base import (
 from learnloop.traces.json_values import present
 
 _TASKS = ("tasks_created", "tasks_completed", "tasks_failed")
+_KEPT = ("trace_id", "session_id", *_TASKS, "manual_review", "review_notes")
 _MAX_MILLISECONDS = 1e12
 
 
@@ -92,13 +93,7 @@ class ExecutionTraceReader(ItemReader):
             self.ids.derive("episode", content),
             task_id=f"query:{query[:24]}" if trace.user_query else None,
             started_at=started_at,
-            metadata={
-                "trace_id": trace.trace_id or None,
-                "session_id": trace.session_id or None,
-                **{name: getattr(trace, name) or None for name in _TASKS},
-                "manual_review": trace.manual_review or None,
-                "review_notes": trace.review_notes or None,
-            },
+            metadata={name: getattr(trace, name) or None for name in _KEPT},
         )
         ended_at = _after(started_at, trace.execution_duration_ms)
         self._step(builder, trace, started_at, ended_at)
@@ -108,15 +103,12 @@ class ExecutionTraceReader(ItemReader):
     def _step(
         self, builder: EpisodeBuilder, trace: _Trace, started_at: datetime | None, ended_at: datetime | None
     ) -> None:
-        calls = [f"call_{number}" for number in range(1, len(trace.tool_calls) + 1)]
         thoughts = [
             _without_empty({"type": "reasoning", **msgspec.to_builtins(each)}) for each in trace.reasoning_steps
         ]
         said = [text_part(trace.final_response)] if trace.final_response else []
-        asked = [
-            tool_call_part(key, tool.tool_name, tool.arguments)
-            for key, tool in zip(calls, trace.tool_calls, strict=True)
-        ]
+        calls = [(f"call_{number}", tool) for number, tool in enumerate(trace.tool_calls, start=1)]
+        asked = [tool_call_part(key, tool.tool_name, tool.arguments) for key, tool in calls]
         tokens = {"input_tokens": trace.total_tokens_in or None, "output_tokens": trace.total_tokens_out or None}
         builder.chat(
             "",
@@ -128,7 +120,7 @@ class ExecutionTraceReader(ItemReader):
             cost_usd=trace.total_cost or None,
             num_model_calls=trace.llm_calls_count or None,
         )
-        for key, tool in zip(calls, trace.tool_calls, strict=True):
+        for key, tool in calls:
             self._tool(builder, key, tool)
 
     def _tool(self, builder: EpisodeBuilder, key: str, tool: _Tool) -> None:

@@ -61,10 +61,10 @@ def place_feedback(connection: Connection, records: Sequence[Record]) -> list[Re
     ids = {each.decision_id for each in records if isinstance(each, Reward) and each.decision_id}
     homes: dict[str, tuple[str | None, str | None]] = {each: (each, None) for each in episode_states(connection, ids)}
     homes |= {each: (episode_id, each) for each, episode_id in episodes_of_decisions(connection, ids).items()}
-    return [_placed(each, homes) for each in records]
+    return [_place(each, homes) for each in records]
 
 
-def _placed(record: Record, homes: dict[str, tuple[str | None, str | None]]) -> Record:
+def _place(record: Record, homes: dict[str, tuple[str | None, str | None]]) -> Record:
     if not isinstance(record, Reward) or record.decision_id not in homes:
         return record
     episode_id, decision_id = homes[record.decision_id]

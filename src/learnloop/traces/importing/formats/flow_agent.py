@@ -175,7 +175,7 @@ def _digest(value: Any) -> str:
 
 
 def _fits(head: bytes) -> bool:
-    """Returns whether this is a pickle: one that is no checkpoint is told apart when it is read."""
+    """Returns whether this is a pickle: one that is not a checkpoint is told apart when it is read."""
     return head.startswith(_PROTOCOLS) or (b"AgentCheckpoint" in head and head[:1] in (b"c", b"("))
 
 

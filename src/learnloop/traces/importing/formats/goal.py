@@ -78,7 +78,35 @@ class GoalReader(ItemReader):
             self._open = _OpenEpisode(episode_id, step.goal, attempt, started_at, started_at)
             self._attempts[hash(step.goal)] += 1
         self._open.ended_at = max(self._open.ended_at, ended_at)
-        return [*records, *self._step_records(self._open, line_id, step, started_at, ended_at)]
+        attributes = {
+            "goal": step.goal,
+            "output": step.result.output,
+            "duration_unknown": True if step.result.execution_time_ms is None else None,
+            "metadata": step.metadata,
+        }
+        span = Span(
+            span_id=line_id,
+            trace_id=self._open.episode_id,
+            episode_id=self._open.episode_id,
+            parent_id=None,
+            operation="execute_tool",
+            name=step.action,
+            status=SpanStatus.OK if step.result.success else SpanStatus.ERROR,
+            error=step.result.error,
+            started_at=started_at,
+            ended_at=ended_at,
+            attributes=present(attributes),
+        )
+        reward = Reward(
+            reward_id=self.ids.derive("reward", line_id),
+            episode_id=span.episode_id,
+            span_id=line_id,
+            name="success",
+            value=float(step.result.success),
+            source="goal",
+            created_at=ended_at,
+        )
+        return [*records, span, reward]
 
     def finish(self) -> list[Record]:
         """Returns the last episode: its end is known only when another goal, or the file's end, follows."""
@@ -100,39 +128,6 @@ class GoalReader(ItemReader):
                 ended_at=episode.ended_at,
             )
         ]
-
-    def _step_records(
-        self, episode: _OpenEpisode, line_id: str, step: _GoalLine, started_at: datetime, ended_at: datetime
-    ) -> list[Record]:
-        attributes = {
-            "goal": step.goal,
-            "output": step.result.output,
-            "duration_unknown": True if step.result.execution_time_ms is None else None,
-            "metadata": step.metadata,
-        }
-        span = Span(
-            span_id=line_id,
-            trace_id=episode.episode_id,
-            episode_id=episode.episode_id,
-            parent_id=None,
-            operation="execute_tool",
-            name=step.action,
-            status=SpanStatus.OK if step.result.success else SpanStatus.ERROR,
-            error=step.result.error,
-            started_at=started_at,
-            ended_at=ended_at,
-            attributes=present(attributes),
-        )
-        reward = Reward(
-            reward_id=self.ids.derive("reward", line_id),
-            episode_id=episode.episode_id,
-            span_id=line_id,
-            name="success",
-            value=float(step.result.success),
-            source="goal",
-            created_at=ended_at,
-        )
-        return [span, reward]
 
 
 _FIELDS = ("goal", "action", "result")

@@ -84,40 +84,31 @@ class OpenAiAgentsReader(ItemReader):
         trace.ended_at = max(trace.ended_at or end, end)
         if entry.parent_id is None:
             trace.error = error
-        return [self._span(entry, entry.span_data, begin, end, error, started_at is None or ended_at is None)]
-
-    def finish(self) -> list[Record]:
-        """Returns the episodes of the traces that have spans."""
-        return [self._episode(known, trace) for known, trace in self._traces.items() if trace.started_at is not None]
-
-    def _span(
-        self,
-        entry: _Item,
-        data: Mapping[str, Any],
-        started_at: datetime,
-        ended_at: datetime,
-        error: str | None,
-        duration_unknown: bool,
-    ) -> Span:
-        kind = as_text(data.get("type"))
+        kind = as_text(entry.span_data.get("type"))
         operation = _OPERATIONS.get(kind, "custom")
-        trace_id = self.ids.derive("episode", entry.trace_id or "")
-        attributes = _attributes(data, kind, operation)
-        if duration_unknown:
+        trace_id = self.ids.derive("episode", entry.trace_id)
+        attributes = _attributes(entry.span_data, kind, operation)
+        if started_at is None or ended_at is None:
             attributes["duration_unknown"] = True
-        return Span(
+        name = entry.span_data.get("model") if operation == "chat" else entry.span_data.get("name") or kind
+        span = Span(
             span_id=self.ids.derive("span", entry.id),
             trace_id=trace_id,
             episode_id=trace_id,
             parent_id=self.ids.derive("span", entry.parent_id) if entry.parent_id else None,
             operation=operation,
-            name=as_text(data.get("model") if operation == "chat" else data.get("name") or kind),
+            name=as_text(name),
             status=SpanStatus.OK if error is None else SpanStatus.ERROR,
             error=error,
-            started_at=started_at,
-            ended_at=ended_at,
+            started_at=begin,
+            ended_at=end,
             attributes=attributes,
         )
+        return [span]
+
+    def finish(self) -> list[Record]:
+        """Returns the episodes of the traces that have spans."""
+        return [self._episode(known, trace) for known, trace in self._traces.items() if trace.started_at is not None]
 
     def _episode(self, known: str, trace: _Trace) -> Episode:
         episode_id = self.ids.derive("episode", known)

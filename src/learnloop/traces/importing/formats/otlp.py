@@ -18,7 +18,7 @@ from learnloop.traces.conversation.steps import MODEL_OPERATIONS
 from learnloop.traces.importing.formats.base import ItemReader, PartlyReadError, Source, TraceFormat
 from learnloop.traces.otlp import json_wire, protobuf
 from learnloop.traces.otlp.mapping import Mapped, map_logs, map_spans
-from learnloop.traces.otlp.parts import is_root, joined, rank
+from learnloop.traces.otlp.parts import is_root, join_spans, rank
 from learnloop.traces.otlp.summary import TraceSummary
 from learnloop.traces.otlp.wire import Rejections, WireLogs, WireTraces
 from learnloop.traces.otlp.writing import response_name
@@ -52,7 +52,7 @@ class OtlpReader(ItemReader):
 
         Raises:
             PartlyReadError: some of its spans or log records cannot be read.
-            FormatError: it is no request, or nothing in it can be read.
+            FormatError: it is not a request, or nothing in it can be read.
         """
         if isinstance(item, Mapping):
             traces, logs = json_wire.traces_of(item), json_wire.logs_of(item)
@@ -63,7 +63,7 @@ class OtlpReader(ItemReader):
         if rejected and not (traces.spans or logs.logs):
             raise FormatError(rejected)
         moment = self.source.modified_at
-        records: list[Record] = list(self._taken([*map_spans(traces.spans, moment), *map_logs(logs.logs, moment)]))
+        records: list[Record] = list(self._take([*map_spans(traces.spans, moment), *map_logs(logs.logs, moment)]))
         if rejected:
             raise PartlyReadError(rejected, records)
         return records
@@ -75,9 +75,9 @@ class OtlpReader(ItemReader):
             self._note(span)
         why_cut = "no root span is in the file"
         episodes = [each.ended(why_cut, self.source.modified_at) for each in self._summaries.values()]
-        return [*spans, *episodes, *map(self._placed, self._rewards)]
+        return [*spans, *episodes, *map(self._place, self._rewards)]
 
-    def _taken(self, mapped: Iterable[Mapped]) -> Iterator[Span]:
+    def _take(self, mapped: Iterable[Mapped]) -> Iterator[Span]:
         for each in mapped:
             self._rewards.extend(each.rewards)
             span = each.span
@@ -85,7 +85,7 @@ class OtlpReader(ItemReader):
                 continue
             held = self._held.get(span.span_id)
             if held is not None:
-                self._held[span.span_id] = joined(held, span)
+                self._held[span.span_id] = join_spans(held, span)
             elif len(self._held) < _MAX_HELD and _may_grow(span):
                 self._held[span.span_id] = span
             else:
@@ -103,7 +103,7 @@ class OtlpReader(ItemReader):
         if name is not None and len(self._responses) < _MAX_RESPONSES:
             self._responses.setdefault(name, (span.trace_id, span.span_id))
 
-    def _placed(self, reward: Reward) -> Reward:
+    def _place(self, reward: Reward) -> Reward:
         trace_id, span_id = self._responses.get(reward.span_id or "", (reward.episode_id, reward.span_id))
         place = None if span_id in self._roots else span_id
         return msgspec.structs.replace(reward, episode_id=trace_id, span_id=place)

@@ -12,7 +12,7 @@ _MAX_DEPTH = 32
 
 
 def body_of(value: Any) -> Mapping[str, Any] | None:
-    """Returns a request, a response or a chunk as a JSON object; None where it is none.
+    """Returns a request, a response or a chunk as a JSON object; None where it is not one.
 
     Objects are read by their own ``model_dump`` where they have one (pydantic), else by their fields.
     """

@@ -11,7 +11,7 @@ from typing import Any, Self
 from learnloop.traces.recording.clients.calls import ModelCall
 
 
-def watched(stream: Any, call: ModelCall) -> Any:
+def watch(stream: Any, call: ModelCall) -> Any:
     """Returns ``stream`` with its chunks noted as they are read.
 
     The call ends when the stream does, when it is closed, or when it is forgotten unread. A generator comes back as a
@@ -37,7 +37,7 @@ def watched(stream: Any, call: ModelCall) -> Any:
 
 
 def _outside(stream: Any, call: ModelCall) -> Any:
-    """Returns a stream that looks as ``stream`` does, where that one cannot be watched from inside."""
+    """Returns a stream that looks as ``stream`` does, where that one cannot be watch from inside."""
     if isinstance(stream, AsyncIterator) or callable(getattr(stream, "__aiter__", None)):
         return _AsyncStream(stream, _each_async(stream.__aiter__(), call), call)
     if callable(getattr(stream, "__iter__", None)):
@@ -104,7 +104,7 @@ def _end_when_closed(stream: Any, call: ModelCall) -> None:
     stream.close = closing
 
 
-def watched_response(response: Any, call: ModelCall, *, is_streamed: bool) -> Any:
+def watch_response(response: Any, call: ModelCall, *, is_streamed: bool) -> Any:
     """Returns a response that the program reads later, as it likes: the call ends with what it read, or unread.
 
     Its ``parse``, ``read`` and ``close`` are replaced on this one object; all that gives the whole body reads by these.
@@ -118,7 +118,7 @@ def watched_response(response: Any, call: ModelCall, *, is_streamed: bool) -> An
             call.end_bytes(result, is_streamed=is_streamed)
         elif name == "parse" and is_streamed:
             finalizer.detach()  # from here on the stream is what may be forgotten
-            return watched(result, call)
+            return watch(result, call)
         elif name == "parse":
             call.end(result)
         elif name == "close":
@@ -154,7 +154,7 @@ def _method(owner: Any, name: str) -> Any:
 
 
 class _Outside:
-    """A stream of another library, watched from outside."""
+    """A stream of another library, watch from outside."""
 
     def __init__(self, stream: Any, chunks: Any, call: ModelCall) -> None:
         self._stream = stream

@@ -19,7 +19,7 @@ from learnloop.core.errors import ConflictError, UsageError, one_of
 from learnloop.traces.conversation.dialects import DIALECTS, Dialect, dialect_of
 from learnloop.traces.recording.clients.bodies import body_of
 from learnloop.traces.recording.clients.calls import ModelCall
-from learnloop.traces.recording.clients.streams import watched, watched_response
+from learnloop.traces.recording.clients.streams import watch, watch_response
 from learnloop.traces.recording.recorder import Recorder
 
 C = TypeVar("C")
@@ -51,7 +51,7 @@ def wrap(recorder: Recorder, client: C, *, content: bool = True) -> C:
         content: whether what is said is recorded, or only models, times, tokens.
 
     Raises:
-        UsageError: it is no client, or one that cannot be copied.
+        UsageError: it is not a client, or one that cannot be copied.
         ConflictError: it is wrapped already.
     """
     if isinstance(client, type):
@@ -133,7 +133,7 @@ def _recording(
     async def awaited(call: ModelCall, result: Any, kwargs: Mapping[str, Any]) -> Any:
         with _failing(call):
             result = await result
-        return _taken(call, result, kwargs)
+        return _note_result(call, result, kwargs)
 
     if inspect.iscoroutinefunction(send):
 
@@ -151,24 +151,24 @@ def _recording(
             return send(*args, **kwargs)
         with _failing(call):
             result = send(*args, **kwargs)
-        return awaited(call, result, kwargs) if inspect.isawaitable(result) else _taken(call, result, kwargs)
+        return awaited(call, result, kwargs) if inspect.isawaitable(result) else _note_result(call, result, kwargs)
 
     return record
 
 
-def _taken(call: ModelCall, result: Any, kwargs: Mapping[str, Any]) -> Any:
+def _note_result(call: ModelCall, result: Any, kwargs: Mapping[str, Any]) -> Any:
     """Returns a request's result, noted: an answer, a stream, or a raw response of either."""
     raw, is_streamed = _raw_kind(kwargs), bool(kwargs.get("stream"))
     if raw is None:
         if is_streamed:
-            return watched(result, call)
+            return watch(result, call)
         call.end(result)
         return result
-    parsed = _parsed(result) if raw == "true" else None
+    parsed = _parse_raw(result) if raw == "true" else None
     if parsed is None:
         return _read_later(call, result, is_streamed)
     if is_streamed:
-        watched(parsed, call)  # the raw response gives this very stream to whoever parses it
+        watch(parsed, call)  # the raw response gives this very stream to whoever parses it
     else:
         call.end(parsed)
     return result
@@ -176,13 +176,13 @@ def _taken(call: ModelCall, result: Any, kwargs: Mapping[str, Any]) -> Any:
 
 def _read_later(call: ModelCall, result: Any, is_streamed: bool) -> Any:
     try:
-        return watched_response(result, call, is_streamed=is_streamed)
+        return watch_response(result, call, is_streamed=is_streamed)
     except (AttributeError, TypeError):  # it takes no attributes: the program reads the bytes itself
         call.end(None)
         return result
 
 
-def _parsed(result: Any) -> Any:
+def _parse_raw(result: Any) -> Any:
     """Returns what a raw response holds; None where only the program may read it."""
     parse = getattr(result, "parse", None)
     if not callable(parse) or inspect.iscoroutinefunction(parse):

@@ -64,8 +64,8 @@ class Events:
         details = {name: value for name, value in event.items() if name not in _BOOKKEEPING | {"events", "name"}}
         started, ended = _times(event)
         name = known_text(event.get("name")) or kind
-        attributes = {"type": kind, **known_object(self._attachments.resolve(details))}
-        return self._span(operation, name, started, ended, parent_id, attributes)
+        known = present({"type": kind, **known_object(self._attachments.resolve(details))})
+        return self._builder.span(operation, name, started, ended, parent_id=parent_id, details=known or None)
 
     def _inside(self, event: Mapping[str, Any], parent_id: str | None) -> str | None:
         span = known_text(event.get("span_id"))
@@ -84,7 +84,8 @@ class Events:
         operation = "evaluate" if scoring else "invoke_agent" if span_type == "agent" else "custom"
         started, _ = _times(event)
         above = self._spans.get(parent or "", inside)
-        span_id = self._span(operation, name, started, ended, above, {"type": span_type})
+        known = {"type": span_type} if span_type else None
+        span_id = self._builder.span(operation, name, started, ended, parent_id=above, details=known)
         if kind == "step":
             self._open.append((span_id, scoring))
         elif key is not None:
@@ -134,18 +135,6 @@ class Events:
             error=message if failed else None,
             error_type=known_text(fault.get("type")),
         )
-
-    def _span(
-        self,
-        operation: str,
-        name: str,
-        started: datetime | None,
-        ended: datetime | None,
-        parent_id: str | None,
-        attributes: Mapping[str, Any],
-    ) -> str:
-        details = present(attributes) or None
-        return self._builder.span(operation, name, started, ended, parent_id=parent_id, details=details)
 
 
 def _ends(events: list[Any]) -> dict[int, datetime]:

@@ -67,7 +67,7 @@ class Reader:
             pool: the messages that calls refer to by their places (newer logs), or None.
 
         Raises:
-            FormatError: the pool is no list.
+            FormatError: the pool is not a list.
         """
         self._attachments = attachments
         self._pool = required_list("the pool of messages", pool)
