@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from learnloop.traces.conversation.dialects import DIALECTS, dialect_of
@@ -102,3 +104,15 @@ def test_a_response_that_broke_off_has_what_came() -> None:
     (answer,) = RESPONSES.read_response(made).output
     assert text_of(answer) == "one two"
     assert tool_calls_of(answer)[0]["arguments"] == {"a": 1}
+
+
+def test_completions_have_token_ids_and_texts() -> None:
+    completions = DIALECTS["/completions"]
+    assert completions.read_request({"model": "m", "prompt": [1, 2]}).attributes == {"prompt_token_ids": [1, 2]}
+    pieces: list[dict[str, Any]] = [{"text": "a"}, {"text": "b", "finish_reason": "stop"}]
+    made = completions.join_chunks([{"id": "r", "choices": [{"index": 0, **each}]} for each in pieces])
+    answer = completions.read_response(made)
+    assert [text_of(each) for each in answer.output] == ["ab"]
+    assert answer.attributes == {"finish_reasons": ["stop"], "response_id": "r"}
+    whole = completions.read_response({"choices": [{"text": "ab", "token_ids": [5, 6]}], "prompt_token_ids": [1]})
+    assert whole.attributes["token_ids"] == {"prompt": [1], "completion": [5, 6]}
