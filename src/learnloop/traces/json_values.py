@@ -35,7 +35,7 @@ def known_object(value: object) -> Mapping[str, Any]:
 
 def known_list(value: object) -> Sequence[Any]:
     """Returns ``value`` where it is a JSON list, else an empty one."""
-    return value if isinstance(value, list | tuple) else ()
+    return value if isinstance(value, list | tuple) else []
 
 
 def known_text(value: object) -> str | None:
