@@ -28,7 +28,7 @@ BROAD_HANDLERS = {
     "traces/otlp/assembly.py: _look_after": "logged and kept as the reason; open traces are looked at again",
     "traces/recording/clients/calls.py: _guard": "the boundary of capture and agent; it counts and keeps the reason",
     "traces/recording/clients/wrapping.py: _begin": "as above: the call goes on unrecorded",
-    "traces/recording/clients/wrapping.py: _parsed": "as above: the program reads its own response, whatever it holds",
+    "traces/recording/clients/wrapping.py: _parse_raw": "as above: the program reads its own response itself",
     "traces/recording/langchain.py: _guard": "as above",
     "traces/recording/instrument.py: wrapper": "an exception thrown at a generator is handed on to that generator",
     "serve/http/application.py: __call__": "becomes the answer of the one who asked, and is logged with its request id",

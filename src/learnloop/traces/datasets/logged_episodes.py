@@ -1,7 +1,8 @@
 """Logged episodes as a learner needs them: what was chosen, what was known before, what it earned.
 
-``EpisodeLog`` takes records in any order and keeps of each only what counts, so that outputs and inputs, which are most
-of a log, are gone at once. What came of a step reaches later steps only: a result counts as known once it is there.
+``LoggedEpisodes`` takes records in any order and keeps of each only what counts, so that outputs and inputs, which are
+most of a log, are gone at once. What came of a step reaches later steps only: a result counts as known once it is
+there.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ class _Step(NamedTuple):
     allowed: tuple[str, ...] | None
 
 
-class EpisodeLog:
+class LoggedEpisodes:
     """Episodes as they are gathered from records."""
 
     def __init__(self, steps: StepKind, rewards: RewardKind, policy: str | None, agent_id: str | None) -> None:

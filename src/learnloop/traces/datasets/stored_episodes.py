@@ -13,14 +13,14 @@ from learnloop.store.queries.rewards import rewards_naming
 from learnloop.store.queries.spans import bare_spans
 from learnloop.store.queries.waiting import waiting_decisions, waiting_episodes
 from learnloop.traces.conversation.steps import TOOL_OPERATION
-from learnloop.traces.datasets.logged_episodes import EpisodeLog, LoggedEpisode
+from learnloop.traces.datasets.logged_episodes import LoggedEpisode, LoggedEpisodes
 
 _PAGE = 250
 """Episodes that are read at once."""
 
 
 def stored_episodes(
-    store: Store, log: EpisodeLog, agent_id: str | None, progress: Callable[[int], None] | None
+    store: Store, log: LoggedEpisodes, agent_id: str | None, progress: Callable[[int], None] | None
 ) -> Iterator[LoggedEpisode | str]:
     """Yields each episode of the store, or why it is left out.
 
@@ -54,14 +54,14 @@ def _pages(store: Store, kind: type[Any], where: dict[str, Any]) -> Iterator[lis
 
 
 def _take_finished(
-    log: EpisodeLog, number: int, progress: Callable[[int], None] | None
+    log: LoggedEpisodes, number: int, progress: Callable[[int], None] | None
 ) -> Iterator[LoggedEpisode | str]:
     yield from log.take_all()
     if progress is not None:
         progress(number)
 
 
-def _add_spans(store: Store, log: EpisodeLog, episodes: Sequence[Episode]) -> None:
+def _add_spans(store: Store, log: LoggedEpisodes, episodes: Sequence[Episode]) -> None:
     for span in store.read(bare_spans, [episode.episode_id for episode in episodes]):
         log.add_span(span)
     nameless = [episode.episode_id for episode in episodes if episode.task_id is None]
@@ -71,7 +71,9 @@ def _add_spans(store: Store, log: EpisodeLog, episodes: Sequence[Episode]) -> No
             log.add_span(root)
 
 
-def _add_decisions(store: Store, log: EpisodeLog, decisions: Sequence[Decision], episode_ids: Sequence[str]) -> None:
+def _add_decisions(
+    store: Store, log: LoggedEpisodes, decisions: Sequence[Decision], episode_ids: Sequence[str]
+) -> None:
     """Takes decisions, and the rewards of them and of episodes, in the order in which they came."""
     for decision in decisions:
         log.add_decision(decision)

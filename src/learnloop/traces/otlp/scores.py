@@ -34,7 +34,7 @@ _MAX_REASON = 2_000
 _MAX_NAME = 200
 
 
-class Score(NamedTuple):
+class TraceScore(NamedTuple):
     """A score as it was given."""
 
     name: str
@@ -113,7 +113,7 @@ def _linked_span(trace_id: str, group: Mapping[str, Any]) -> str | None:
     return None
 
 
-def reward_of(score: Score, *, trace_id: str | None, span_id: str | None, moment: datetime, key: str) -> Reward:
+def reward_of(score: TraceScore, *, trace_id: str | None, span_id: str | None, moment: datetime, key: str) -> Reward:
     """Returns a score as a reward of a span, of an episode (no span), or of a response whose span is not known yet.
 
     Args:
@@ -138,10 +138,10 @@ def reward_of(score: Score, *, trace_id: str | None, span_id: str | None, moment
     )
 
 
-def evaluation_score(attributes: Mapping[str, Any]) -> Score:
+def evaluation_score(attributes: Mapping[str, Any]) -> TraceScore:
     """Returns the score of a ``gen_ai.evaluation.result`` event."""
     get = attributes.get
-    return Score(
+    return TraceScore(
         str(get("gen_ai.evaluation.name") or "score"),
         get("gen_ai.evaluation.score.value"),
         get("gen_ai.evaluation.score.label"),
@@ -149,7 +149,7 @@ def evaluation_score(attributes: Mapping[str, Any]) -> Score:
     )
 
 
-def annotation_scores(groups: Mapping[str, Mapping[str, Any]], scope: str = "") -> Iterator[Score]:
+def annotation_scores(groups: Mapping[str, Mapping[str, Any]], scope: str = "") -> Iterator[TraceScore]:
     """Yields OpenInference's annotations and evaluations of a span; with ``scope`` ``trace_`` those of its trace."""
     for word in ("annotation", "evaluation"):
         found = nested(groups.get(f"{scope}{word}s", {}))
@@ -162,26 +162,26 @@ def annotation_scores(groups: Mapping[str, Mapping[str, Any]], scope: str = "") 
             yield _annotation(single)
 
 
-def lightning_scores(group: Mapping[str, Any]) -> Iterator[Score]:
+def lightning_scores(group: Mapping[str, Any]) -> Iterator[TraceScore]:
     """Yields agent-lightning's ``agentlightning.reward.N.{name,value}``."""
     for raw in nested({path: value for path, value in group.items() if path[:1].isdigit()}):
         if isinstance(raw, dict) and ("value" in raw or "name" in raw):
-            yield Score(str(raw.get("name") or "reward"), raw.get("value"), None, None, "agentlightning")
+            yield TraceScore(str(raw.get("name") or "reward"), raw.get("value"), None, None, "agentlightning")
 
 
-def evaluator_score(name: str, output: Any) -> Score:
+def evaluator_score(name: str, output: Any) -> TraceScore:
     """Returns the score that an evaluator span's output says: a number, or an object with ``score``."""
     said = parsed(output)
     if isinstance(said, Mapping):
         value = said.get("score", said.get("value"))
-        return Score(str(said.get("name") or name), value, said.get("label"), said.get("explanation"))
+        return TraceScore(str(said.get("name") or name), value, said.get("label"), said.get("explanation"))
     value, _ = _number(said)
-    return Score(name, value, None if value is not None or said is None else as_text(said), None)
+    return TraceScore(name, value, None if value is not None or said is None else as_text(said), None)
 
 
-def _annotation(raw: Mapping[str, Any]) -> Score:
+def _annotation(raw: Mapping[str, Any]) -> TraceScore:
     get = raw.get
-    return Score(
+    return TraceScore(
         str(get("name") or "annotation"), get("score"), get("label"), get("explanation"), get("annotator_kind")
     )
 
@@ -199,7 +199,7 @@ def _number(value: Any) -> tuple[float | None, str | None]:
     return number, None
 
 
-def _reason(score: Score, fault: str | None) -> str | None:
+def _reason(score: TraceScore, fault: str | None) -> str | None:
     said = {"label": score.label, "explanation": score.explanation, "by": score.made_by}
     parts = [fault] if fault else []
     parts += [f"{name}: {as_text(value)}" for name, value in said.items() if value not in (None, "")]
