@@ -21,7 +21,7 @@ from learnloop.traces.conversation.messages import text_of
 from learnloop.traces.conversation.steps import steps_of
 from learnloop.traces.recording.clients import calls as calls_module
 from learnloop.traces.recording.clients.calls import ModelCall
-from learnloop.traces.recording.clients.streams import watched
+from learnloop.traces.recording.clients.streams import watch
 from learnloop.traces.recording.clients.wrapping import wrap
 from learnloop.traces.recording.recorder import Recorder
 from tests.loopback import Answer, LoopbackServer, ToolCall
@@ -128,7 +128,7 @@ def test_whatever_ends_a_stream_passes_through(sink: Sink, recorder: Recorder, e
     with recorder.episode():
         call = ModelCall(recorder, DIALECTS["/chat/completions"], {"model": "m", "messages": HI})
         with pytest.raises(type(error)) as caught:
-            list(watched(stream(), call))
+            list(watch(stream(), call))
     assert caught.value is error
     (span,) = spans(sink)
     assert (span.status, said(span)) == (SpanStatus.ERROR, "one")
