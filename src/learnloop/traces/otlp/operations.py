@@ -23,18 +23,16 @@ _MODEL_GROUPS = ("llm_input", "llm_output", "prompt", "completion")
 class Found(dict[str, tuple[int, str, Any]]):
     """The attributes that we know, by what they are: the rank of the name that was used, that name, the value."""
 
-    def value(self, slot: str) -> Any:
-        """Returns a value; None: there is none."""
-        return self[slot][2] if slot in self else None
-
     def take(self, *slots: str) -> Any:
         """Removes the first of ``slots`` that is there, and returns its value; None: there is none."""
-        slot = next((slot for slot in slots if slot in self), None)
-        return None if slot is None else self.pop(slot)[2]
+        for slot in slots:
+            if slot in self:
+                return self.pop(slot)[2]
+        return None
 
     def take_name(self, slot: str) -> str:
         """Removes a short text and returns it; empty: there is none."""
-        return as_text(self.take(slot))[:_MAX_NAME]
+        return as_text(self.pop(slot)[2])[:_MAX_NAME] if slot in self else ""
 
 
 def operation_of(
@@ -44,13 +42,14 @@ def operation_of(
 
     What is taken is removed from ``found`` and ``groups``; what stays there is to be kept as it came.
     """
+    if not (found or groups or messages):  # most spans of a program are of no model's or tool's
+        return "custom", span_name
     operation = _operation(span_name, found, groups, messages)
     agent = found.take_name("agent")
     if agent:
         attributes["agent"] = agent
     for slot in _COPIED:
-        value = found.take(slot)
-        if value not in (None, ""):
+        if slot in found and (value := found.take(slot)) not in (None, ""):
             attributes[slot] = as_text(value)
     _note_task(found, attributes)
     if operation in MODEL_OPERATIONS:
@@ -74,7 +73,7 @@ def _operation(span_name: str, found: Found, groups: Groups, messages: Sequence[
     if "span_kind" in found:
         return aliases.OPENINFERENCE_KINDS.get(str(found.take("span_kind")).upper(), "custom")
     for slot, table in (("request_type", aliases.REQUEST_TYPES), ("traceloop_kind", aliases.TRACELOOP_KINDS)):
-        if (kind := str(found.value(slot))) in table:
+        if slot in found and (kind := str(found[slot][2])) in table:
             del found[slot]
             return table[kind]
     names_model = "model" in found or "request_model" in found
@@ -90,7 +89,8 @@ def _model(
     """Writes what a call of a model says, and returns the model."""
     said, answered = content.event_messages((each.name, each.attributes) for each in messages)
     inputs = _first_input(found, groups) or said
-    inputs = [*content.system_message(found.take("system")), *inputs]
+    if "system" in found:
+        inputs = [*content.system_message(found.take("system")), *inputs]
     outputs = _first_output(found, groups) or answered
     if inputs:
         attributes["input"] = inputs
@@ -157,18 +157,18 @@ def _note_values(found: Found, attributes: dict[str, Any]) -> None:
 
 
 def _note_usage(found: Found, attributes: dict[str, Any]) -> None:
-    usage = present({name: _count(found.value(name)) for name in aliases.USAGE})
+    usage = present({name: _count(found[name][2]) for name in aliases.USAGE if name in found})
     for name in usage:
         del found[name]
     if usage:
         attributes["usage"] = usage
-    if type(found.value("cost_usd")) in (int, float):
+    if "cost_usd" in found and type(found["cost_usd"][2]) in (int, float):
         attributes["cost_usd"] = found.take("cost_usd")
 
 
 def _note_request(found: Found, groups: Groups, attributes: dict[str, Any]) -> None:
     request: dict[str, Any] = {}
-    said = parsed(found.value("parameters"))
+    said = parsed(found["parameters"][2]) if "parameters" in found else None
     if isinstance(said, dict):
         request = {name: value for name, value in said.items() if name not in ("model", "messages", "tools")}
         del found["parameters"]
@@ -202,7 +202,7 @@ def _note_finish(found: Found, attributes: dict[str, Any]) -> None:
 def _note_tokens(found: Found, attributes: dict[str, Any]) -> None:
     ids = {}
     for name, slot in (("prompt", "prompt_token_ids"), ("completion", "completion_token_ids")):
-        listed = parsed(found.value(slot))
+        listed = parsed(found[slot][2]) if slot in found else None
         if isinstance(listed, list) and listed and all(type(each) is int for each in listed):
             ids[name] = listed
             del found[slot]
@@ -212,23 +212,22 @@ def _note_tokens(found: Found, attributes: dict[str, Any]) -> None:
 
 def _note_task(found: Found, attributes: dict[str, Any]) -> None:
     """Writes which task and which attempt a span names, itself or in OpenInference's ``metadata``."""
-    details = parsed(found.value("metadata"))
+    details = parsed(found["metadata"][2]) if "metadata" in found else None
     if isinstance(details, dict):
         for name, value in details.items():
             slot, _ = aliases.NAMES.get(name, (name, 0))
             if slot in (aliases.TASK, aliases.ATTEMPT):
                 found.setdefault(slot, (0, f"metadata.{name}", value))
-    if isinstance(task := found.value(aliases.TASK), str | int) and str(task):
+    if aliases.TASK in found and isinstance(task := found[aliases.TASK][2], str | int) and str(task):
         attributes["task_id"] = str(found.take(aliases.TASK))[:_MAX_NAME]
-    number = _count(found.value(aliases.ATTEMPT))
-    if number is not None:
+    if aliases.ATTEMPT in found and (number := _count(found[aliases.ATTEMPT][2])) is not None:
         attributes["attempt"] = number
         del found[aliases.ATTEMPT]
 
 
 def _count(value: Any) -> int | None:
     """Returns a number that counts something, which some write as text; None: it is not one."""
-    if isinstance(value, bool):
+    if value is None or isinstance(value, bool):
         return None
     try:
         number = int(value)
