@@ -5,26 +5,21 @@ The rows that ``reward_history`` had are kept, each as a share that was given ou
 
 from __future__ import annotations
 
-import sqlalchemy as sa
 from alembic import op
-from sqlalchemy.dialects import postgresql
+
+from learnloop.store.migrations.tables import FLOAT, INTEGER, JSON, TEXT, TIME, columns, create_indexes, create_table
 
 revision = "0004"
 down_revision = "0003"
 branch_labels = None
 depends_on = None
 
-text = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
-moment = sa.BigInteger().with_variant(sa.DateTime(timezone=True), "postgresql")
-json_value = sa.Text().with_variant(postgresql.JSONB(), "postgresql")
 
-
-number = sa.Float().with_variant(postgresql.DOUBLE_PRECISION(), "postgresql")
 KEPT = "reward_history_kept"
 
 
 def upgrade() -> None:
-    op.add_column("rewards", sa.Column("author", text, nullable=True))
+    op.add_column("rewards", *columns(TEXT, "author?"))
     _make_reward_history()
     _make_label_requests()
 
@@ -32,24 +27,15 @@ def upgrade() -> None:
 def _make_reward_history() -> None:
     op.execute(f"CREATE TABLE {KEPT} AS SELECT * FROM reward_history")
     op.drop_table("reward_history")
-    op.create_table(
+    create_table(
         "reward_history",
-        sa.Column("reward_share_id", text, nullable=False),
-        sa.Column("completion_id", text, nullable=False),
-        sa.Column("episode_id", text, nullable=True),
-        sa.Column("task_id", text, nullable=True),
-        sa.Column("agent_id", text, nullable=False),
-        sa.Column("span_id", text, nullable=True),
-        sa.Column("step", sa.BigInteger(), nullable=True),
-        sa.Column("raw_reward", number, nullable=False),
-        sa.Column("shaped_reward", number, nullable=False),
-        sa.Column("credit_assigned", number, nullable=False),
-        sa.Column("method", text, nullable=False),
-        sa.Column("metadata", json_value, nullable=False),
-        sa.Column("created_at", moment, nullable=False),
-        sa.ForeignKeyConstraint(["agent_id"], ["agents.agent_id"], name="fk_reward_history_agent_id"),
-        sa.ForeignKeyConstraint(["task_id"], ["tasks.task_id"], name="fk_reward_history_task_id"),
-        sa.PrimaryKeyConstraint("reward_share_id", name="pk_reward_history"),
+        *columns(TEXT, "reward_share_id", "completion_id", "episode_id?", "task_id?", "agent_id", "span_id?"),
+        *columns(INTEGER, "step?"),
+        *columns(FLOAT, "raw_reward", "shaped_reward", "credit_assigned"),
+        *columns(TEXT, "method"),
+        *columns(JSON, "metadata"),
+        *columns(TIME, "created_at"),
+        refers=["agents.agent_id", "tasks.task_id"],
     )
     op.execute(
         "INSERT INTO reward_history (reward_share_id, completion_id, task_id, agent_id, raw_reward, shaped_reward, "
@@ -57,32 +43,26 @@ def _make_reward_history() -> None:
         f"raw_reward, shaped_reward, credit_assigned, 'unknown', metadata, created_at FROM {KEPT}"
     )
     op.drop_table(KEPT)
-    for columns in (
-        ["completion_id"],
-        ["episode_id"],
-        ["task_id", "agent_id"],
-        ["task_id", "reward_share_id"],
-        ["agent_id", "reward_share_id"],
-        ["span_id"],
-    ):
-        op.create_index(f"ix_reward_history_{'_'.join(columns)}", "reward_history", columns, unique=False)
+    create_indexes(
+        "reward_history",
+        "completion_id",
+        "episode_id",
+        "task_id agent_id",
+        "task_id reward_share_id",
+        "agent_id reward_share_id",
+        "span_id",
+    )
 
 
 def _make_label_requests() -> None:
-    op.create_table(
+    create_table(
         "label_requests",
-        sa.Column("label_request_id", text, nullable=False),
-        sa.Column("episode_id", text, nullable=False),
-        sa.Column("status", text, nullable=False),
-        sa.Column("priority", number, nullable=False),
-        sa.Column("reason", text, nullable=False),
-        sa.Column("suggested_value", number, nullable=True),
-        sa.Column("suggested_by", text, nullable=True),
-        sa.Column("reward_id", text, nullable=True),
-        sa.Column("created_at", moment, nullable=False),
-        sa.Column("closed_at", moment, nullable=True),
-        sa.Column("closed_by", text, nullable=True),
-        sa.PrimaryKeyConstraint("label_request_id", name="pk_label_requests"),
+        *columns(TEXT, "label_request_id", "episode_id", "status"),
+        *columns(FLOAT, "priority"),
+        *columns(TEXT, "reason"),
+        *columns(FLOAT, "suggested_value?"),
+        *columns(TEXT, "suggested_by?", "reward_id?"),
+        *columns(TIME, "created_at", "closed_at?"),
+        *columns(TEXT, "closed_by?"),
+        indexes=["episode_id", "status priority label_request_id"],
     )
-    for columns in (["episode_id"], ["status", "priority", "label_request_id"]):
-        op.create_index(f"ix_label_requests_{'_'.join(columns)}", "label_requests", columns, unique=False)
