@@ -35,7 +35,7 @@ from learnloop.core.records import (
     RewardShare,
 )
 from learnloop.store import BlobStore, Store, backup, restore
-from learnloop.store.backup import _set_aside
+from learnloop.store.backup import set_aside
 from learnloop.store.schema import TABLES
 
 T0 = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
@@ -290,11 +290,11 @@ def test_a_damaged_database_is_replaced_and_kept(
     assert not list(tmp_path.glob(".restore-*"))
 
 
-def test_the_log_of_a_damaged_database_is_set_aside_with_it(tmp_path: Path) -> None:
+def test_the_log_of_a_damaged_database_isset_aside_with_it(tmp_path: Path) -> None:
     for suffix in ("", "-wal", "-shm"):
         (tmp_path / f"x.db{suffix}").write_text(f"content{suffix}")
     (tmp_path / "x.db.damaged-1-wal").write_text("of an earlier one")
-    _set_aside(tmp_path / "x.db")
+    set_aside(tmp_path / "x.db")
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
         "x.db.damaged-1-wal": "of an earlier one",
         "x.db.damaged-2": "content",
@@ -303,7 +303,7 @@ def test_the_log_of_a_damaged_database_is_set_aside_with_it(tmp_path: Path) -> N
     }
 
 
-def test_a_sound_database_is_not_set_aside(saved: Path, filled: str, tmp_path: Path) -> None:
+def test_a_sound_database_is_notset_aside(saved: Path, filled: str, tmp_path: Path) -> None:
     restore(saved, filled, BlobStore(tmp_path / "blobs"), force=True)
     assert not list(tmp_path.glob("*.damaged-*"))
 

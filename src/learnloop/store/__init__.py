@@ -4,7 +4,7 @@ from sqlalchemy import Connection
 
 from learnloop.store.backup import backup, restore
 from learnloop.store.blobs import BlobStore
-from learnloop.store.insert import insert_events, insert_records
+from learnloop.store.insert import insert_events, insert_new, insert_records
 from learnloop.store.store import Store
 from learnloop.store.writer import Patience, StoreCounters
 
@@ -16,6 +16,7 @@ __all__ = [
     "StoreCounters",
     "backup",
     "insert_events",
+    "insert_new",
     "insert_records",
     "restore",
 ]

@@ -14,18 +14,19 @@ import io
 import re
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import msgspec
 from sqlalchemy import Connection, delete, func, select
 
 from learnloop.core.clock import now
-from learnloop.core.decoding import NOT_JSON
+from learnloop.core.decoding import NOT_JSON, decode_json
 from learnloop.core.errors import ConflictError, CorruptError, NotFoundError, SchemaVersionError
 from learnloop.core.records import ModelCheckpoint, Record, RewardShare
 from learnloop.store import schema
@@ -45,7 +46,6 @@ _FOLDER_FILE = re.compile(r"folders/[a-z]+(/[A-Za-z0-9_][A-Za-z0-9._-]*)+")
 _ADDRESS = re.compile(rb"\b[0-9a-f]{64}\b")
 _NONE: Mapping[str, Path] = MappingProxyType({})
 _BATCH = 2_000
-_CHUNK_BYTES = 1 << 20
 _SINCE: Mapping[str, str] = MappingProxyType(
     {
         "api_keys": "0002",
@@ -122,7 +122,7 @@ def restore(
     """Puts the backup ``source`` into the store at ``url`` and its blobs into ``blobs``, all or nothing.
 
     Everything is checked before anything is written. With ``force`` a SQLite database that is damaged, or a file that
-    is none, is replaced by a new one; it stays beside it as ``NAME.damaged-1``, or the next free number.
+    is not one, is replaced by a new one; it stays beside it as ``NAME.damaged-1``, or the next free number.
 
     Args:
         source: what ``backup`` wrote.
@@ -141,48 +141,67 @@ def restore(
     if not source.is_file():
         raise NotFoundError(f"there is no backup {source}")
     with _disk(source), _readable(source) as tar:
-        manifest = _check(tar, source)
-        _check_folders(manifest, source, folders)
-        has_blobs = any(name.startswith("blobs/") for name in manifest.parts)
-        if has_blobs and blobs is None:
-            raise ConflictError(f"{source} holds blobs; say into which folder they go")
+        found = _Opened(source, tar, _check(tar, source))
+        found.check_places(blobs, folders)
         path = parse_url(url).path
-        if force and path is not None and path.is_file() and _is_damaged(url):
-            with _replacing(path) as fresh, _filling(fresh, force) as connection:
-                _restore_all(connection, tar, manifest, source, blobs, folders)
-        else:
-            with _filling(url, force) as connection:
-                _restore_all(connection, tar, manifest, source, blobs, folders)
-    return manifest
+        is_replaced = force and path is not None and path.is_file() and _is_damaged(url)
+        target = _replacing(path) if path is not None and is_replaced else nullcontext(url)
+        with target as place, opened(place) as connections:
+            ensure_head(connections, upgrade=True)
+            with connections.writing() as connection:
+                take_write_lock(connection)
+                _make_empty(connection, connections.place.name, force)
+                found.restore_files(blobs, folders)
+                found.restore_tables(connection)
+    return found.manifest
 
 
-@contextmanager
-def _filling(url: str, force: bool) -> Iterator[Connection]:
-    """Yields a connection to the store at ``url``, which has been made empty, in one transaction."""
-    with opened(url) as connections:
-        ensure_head(connections, upgrade=True)
-        with connections.writing() as connection:
-            take_write_lock(connection)
-            _make_empty(connection, connections.place.name, force)
-            yield connection
+class _Opened(NamedTuple):
+    """A backup that was checked."""
 
+    source: Path
+    tar: tarfile.TarFile
+    manifest: Manifest
 
-def _restore_all(
-    connection: Connection,
-    tar: tarfile.TarFile,
-    manifest: Manifest,
-    source: Path,
-    blobs: BlobStore | None,
-    folders: Mapping[str, Path],
-) -> None:
-    if blobs is not None:
-        _restore_blobs(tar, manifest, blobs)
-    _restore_folders(tar, manifest, source, folders)
-    for kind, table in TABLES.items():
-        if _part_of(table.name) in manifest.parts:
-            _restore_table(connection, tar, source, kind, manifest.revision)
-        _set_sequence(connection, table.name)
-    reset_words(connection)
+    def check_places(self, blobs: BlobStore | None, folders: Mapping[str, Path]) -> None:
+        """Refuses a backup with files for which there is no place."""
+        unplaced = {name.split("/")[1] for name in self.manifest.parts if name.startswith("folders/")} - folders.keys()
+        if unplaced:
+            raise ConflictError(f"{self.source} holds the folders {', '.join(sorted(unplaced))}; say where they go")
+        if blobs is None and any(name.startswith("blobs/") for name in self.manifest.parts):
+            raise ConflictError(f"{self.source} holds blobs; say into which folder they go")
+
+    def restore_files(self, blobs: BlobStore | None, folders: Mapping[str, Path]) -> None:
+        """Writes blobs and the files of folders to their places."""
+        for name in self.manifest.parts:
+            kind, _, rest = name.partition("/")
+            if kind == "blobs" and blobs is not None:
+                blobs.put(_open(self.tar, name, self.source).read())
+            elif kind == "folders":
+                folder, _, relative = rest.partition("/")
+                write_whole(folders[folder] / relative, _open(self.tar, name, self.source).read())
+
+    def restore_tables(self, connection: Connection) -> None:
+        """Writes the rows of all tables, which are empty."""
+        for kind, table in TABLES.items():
+            if _part_of(table.name) in self.manifest.parts:
+                records = self._records(kind)
+                while batch := list(islice(records, _BATCH)):
+                    _insert_batch(connection, kind, batch)
+            _set_sequence(connection, table.name)
+        reset_words(connection)
+
+    def _records(self, kind: type[Record]) -> Iterator[tuple[int | None, Record]]:
+        """Yields the records of a kind, each with its sequence where it has one."""
+        name = _part_of(table_of(kind).name)
+        renewed = _renew_share if kind is RewardShare and self.manifest.revision < "0004" else bytes
+        decoder = msgspec.json.Decoder(tuple[int | None, kind])  # type: ignore[valid-type]
+        for number, line in enumerate(_open(self.tar, name, self.source), 1):
+            try:
+                yield decoder.decode(renewed(line))
+            except NOT_JSON as error:
+                what = f"line {number} of {name} in {self.source}"
+                raise CorruptError(f"{what} is not a valid {kind.__name__}: {error}") from error
 
 
 def _is_damaged(url: str) -> bool:
@@ -201,11 +220,11 @@ def _replacing(path: Path) -> Iterator[str]:
         fresh = Path(folder) / path.name
         yield f"sqlite:///{fresh}"
         flush(fresh)
-        _set_aside(path)
+        set_aside(path)
         install(fresh, path)
 
 
-def _set_aside(path: Path) -> None:
+def set_aside(path: Path) -> None:
     """Renames a damaged database with its log; the log first, so that no new database ever meets it."""
     number = 1
     while any(path.parent.glob(f"{glob.escape(path.name)}.damaged-{number}*")):
@@ -338,7 +357,7 @@ def _check(tar: tarfile.TarFile, source: Path) -> Manifest:
     for name, part in manifest.parts.items():
         if name not in wanted and name != f"blobs/{part.sha256}" and not _FOLDER_FILE.fullmatch(name):
             raise CorruptError(f"{source} holds {name!r}, which no backup has")
-        if _checksum(_open(tar, name, source)) != part.sha256:
+        if hashlib.file_digest(_open(tar, name, source), "sha256").hexdigest() != part.sha256:
             raise CorruptError(f"{name} in {source} is damaged: its checksum is not the one in the manifest")
     return manifest
 
@@ -348,18 +367,16 @@ def _part_of(table: str) -> str:
 
 
 def _decode_manifest(data: bytes, source: Path) -> Manifest:
-    try:
-        header = msgspec.json.decode(data, type=dict[str, Any])
-        if header.get("format") != FORMAT:
-            raise CorruptError(f"{source} is not a backup of learnloop: its format is {header.get('format')!r}")
-        if header.get("revision") not in REVISIONS:
-            raise SchemaVersionError(
-                f"{source} has schema revision {header.get('revision')!r}, which this learnloop does not know "
-                f"(its newest is {HEAD!r}): install the version that wrote it or a newer one"
-            )
-        return msgspec.json.decode(data, type=Manifest)
-    except NOT_JSON as error:
-        raise CorruptError(f"the manifest of {source} cannot be read: {error}") from error
+    what = f"the manifest of {source} cannot be read"
+    header = decode_json(data, what, dict[str, Any], error=CorruptError)
+    if header.get("format") != FORMAT:
+        raise CorruptError(f"{source} is not a backup of learnloop: its format is {header.get('format')!r}")
+    if header.get("revision") not in REVISIONS:
+        raise SchemaVersionError(
+            f"{source} has schema revision {header.get('revision')!r}, which this learnloop does not know "
+            f"(its newest is {HEAD!r}): install the version that wrote it or a newer one"
+        )
+    return decode_json(data, what, Manifest, error=CorruptError)
 
 
 def _open(tar: tarfile.TarFile, name: str, source: Path) -> IO[bytes]:
@@ -367,13 +384,6 @@ def _open(tar: tarfile.TarFile, name: str, source: Path) -> IO[bytes]:
     if file is None:
         raise CorruptError(f"{source}: {name!r} is not a plain file")
     return file
-
-
-def _checksum(file: IO[bytes]) -> str:
-    digest = hashlib.sha256()
-    while data := file.read(_CHUNK_BYTES):
-        digest.update(data)
-    return digest.hexdigest()
 
 
 def _make_empty(connection: Connection, name: str, force: bool) -> None:
@@ -384,43 +394,6 @@ def _make_empty(connection: Connection, name: str, force: bool) -> None:
         connection.execute(delete(table))
 
 
-def _restore_blobs(tar: tarfile.TarFile, manifest: Manifest, blobs: BlobStore) -> None:
-    for name in manifest.parts:
-        if name.startswith("blobs/"):
-            blobs.put(_open(tar, name, blobs.folder).read())
-
-
-def _check_folders(manifest: Manifest, source: Path, folders: Mapping[str, Path]) -> None:
-    unplaced = {name.split("/")[1] for name in manifest.parts if name.startswith("folders/")} - folders.keys()
-    if unplaced:
-        raise ConflictError(f"{source} holds the folders {', '.join(sorted(unplaced))}; say where they go")
-
-
-def _restore_folders(tar: tarfile.TarFile, manifest: Manifest, source: Path, folders: Mapping[str, Path]) -> None:
-    for name in manifest.parts:
-        if name.startswith("folders/"):
-            _, folder, relative = name.split("/", 2)
-            write_whole(folders[folder] / relative, _open(tar, name, source).read())
-
-
-def _restore_table(
-    connection: Connection, tar: tarfile.TarFile, source: Path, kind: type[Record], revision: str
-) -> None:
-    name = _part_of(table_of(kind).name)
-    renewed = _renew_share if kind is RewardShare and revision < "0004" else bytes
-    decoder = msgspec.json.Decoder(tuple[int | None, kind])  # type: ignore[valid-type]
-    batch: list[tuple[int | None, Record]] = []
-    for number, line in enumerate(_open(tar, name, source), 1):
-        try:
-            batch.append(decoder.decode(renewed(line)))
-        except NOT_JSON as error:
-            raise CorruptError(f"line {number} of {name} in {source} is no {kind.__name__}: {error}") from error
-        if len(batch) == _BATCH:
-            _insert_batch(connection, kind, batch)
-            batch = []
-    _insert_batch(connection, kind, batch)
-
-
 def _renew_share(line: bytes) -> bytes:
     """Returns a share as it is written since revision 0004: an older one was given out alone, as the migration says."""
     sequence, fields = msgspec.json.decode(line, type=tuple[None, dict[str, Any]])
@@ -428,8 +401,7 @@ def _renew_share(line: bytes) -> bytes:
     return msgspec.json.encode((sequence, {**added, **fields}))
 
 
-def _insert_batch(connection: Connection, kind: type[Record], batch: Iterable[tuple[int | None, Record]]) -> None:
-    pairs = list(batch)
+def _insert_batch(connection: Connection, kind: type[Record], pairs: Sequence[tuple[int | None, Record]]) -> None:
     rows = to_rows(kind, [record for _, record in pairs], connection.dialect.name)
     if "sequence" in table_of(kind).columns and "sequence" not in kind.__struct_fields__:
         rows = [(*row, sequence) for row, (sequence, _) in zip(rows, pairs, strict=True)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy.exc import DBAPIError
@@ -101,6 +103,18 @@ def translate(error: BaseException, place: str) -> LearnloopError | None:
     if isinstance(error, DBAPIError):
         return _from_postgresql(cause, place, disconnected=error.connection_invalidated)
     return None
+
+
+@contextmanager
+def translated(place: str) -> Iterator[None]:
+    """Turns the errors of a driver within the block into learnloop's; ``place`` is as in ``translate``."""
+    try:
+        yield
+    except Exception as error:
+        failure = translate(error, place)
+        if failure is None or failure is error:
+            raise
+        raise failure from error
 
 
 def _from_sqlite(error: sqlite3.Error, place: str) -> LearnloopError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -45,6 +45,7 @@ from learnloop.store.mapping import (
     to_rows,
 )
 from learnloop.store.queries.episodes import episode_states
+from learnloop.store.queries.records import count_records
 from learnloop.store.schema import TABLES
 
 WRITE_LOCK = 0x6C6561726E
@@ -79,6 +80,8 @@ _RANK = {kind: rank for rank, kind in enumerate(TABLES)}
 
 EventParts = tuple[str, str, Json]
 """Kind, subject and payload."""
+Replacement = Callable[[Connection, Sequence[Record]], Sequence[Record]]
+"""Returns what is written in the place of records, by a connection that sees what is there already."""
 
 
 def insert_records(connection: Connection, records: Sequence[Record]) -> None:
@@ -117,6 +120,22 @@ def insert_records(connection: Connection, records: Sequence[Record]) -> None:
     queue_episodes(connection, {span.episode_id for span in groups.get(Span, ()) if isinstance(span, Span)})
     if reports:
         insert_events(connection, list(_report(records, fresh, ended)), moment)
+
+
+def insert_new(connection: Connection, records: Sequence[Record], place: Replacement | None = None) -> int:
+    """Writes records as ``insert_records`` does and returns how many of them were not there.
+
+    Args:
+        connection: in a transaction.
+        records: what is written.
+        place: what they become; None: they are written as they are.
+    """
+    keys: dict[type[Record], set[str]] = {}
+    for record in records:
+        keys.setdefault(type(record), set()).add(_key(record))
+    present = sum(count_records(connection, kind, {fields_of(kind)[0]: wanted}) for kind, wanted in keys.items())
+    insert_records(connection, records if place is None else place(connection, records))
+    return sum(map(len, keys.values())) - present
 
 
 def reopen_episodes(connection: Connection, episode_ids: Collection[str]) -> None:
@@ -185,14 +204,11 @@ def _insert_implied(connection: Connection, groups: dict[type[Record], list[Reco
     """Writes the agents and tasks that are named but may be missing; those of the batch itself go first."""
     agent_ids: dict[str, None] = {}
     task_ids: dict[str, None] = {}
-    for record in groups.get(Episode, ()):
-        if isinstance(record, Episode):
+    for record in (*groups.get(Episode, ()), *groups.get(Decision, ())):
+        if isinstance(record, Episode | Decision):
             agent_ids[record.agent_id] = None
-            if record.task_id is not None:
-                task_ids[record.task_id] = None
-    for record in groups.get(Decision, ()):
-        if isinstance(record, Decision):
-            agent_ids[record.agent_id] = None
+        if isinstance(record, Episode) and record.task_id is not None:
+            task_ids[record.task_id] = None
     known: set[str] = connection.info.setdefault(KNOWN_AGENTS, set())
     fresh = agent_ids.keys() - known
     agents: list[Record] = [*groups.pop(Agent, ()), *(Agent(agent_id=name, created_at=moment) for name in fresh)]

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, inspect
 
 from learnloop.core.errors import ConflictError, SchemaVersionError
 from learnloop.store.engine import Connections, check_file, parse_url
-from learnloop.store.failures import translate
+from learnloop.store.failures import translated
 from learnloop.store.insert import take_write_lock
 
 REVISIONS = ("0001", "0002", "0003", "0004", "0005")
@@ -50,12 +50,8 @@ def opened(url: str) -> Iterator[Connections]:
     check_file(place)
     connections = Connections(place)
     try:
-        yield connections
-    except Exception as error:
-        failure = translate(error, place.name)
-        if failure is None or failure is error:
-            raise
-        raise failure from error
+        with translated(place.name):
+            yield connections
     finally:
         connections.close()
 

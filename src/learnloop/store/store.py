@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import atexit
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, TypeVarTuple
 
 from sqlalchemy import Connection
 
-from learnloop.core.errors import ConflictError, LearnloopError, NotFoundError, StoreError, UnreachableError
+from learnloop.core.errors import ConflictError, NotFoundError, StoreError, UnreachableError
 from learnloop.core.records import Event, Record, Reward
 from learnloop.store.blobs import BlobStore
 from learnloop.store.decision_log import DecisionLog
-from learnloop.store.engine import Connections, Transform, check_file, parse_url
-from learnloop.store.failures import translate
-from learnloop.store.feed import Feed
-from learnloop.store.insert import insert_records, take_write_lock
+from learnloop.store.engine import Connections, Place, Transform, check_file, parse_url
+from learnloop.store.failures import translate, translated
+from learnloop.store.insert import CHANNEL, insert_records, take_write_lock
 from learnloop.store.mapping import fields_of
 from learnloop.store.migrate import ensure_head
 from learnloop.store.queries.records import ANY, Where, count_records, find_record, last_sequence, select_records
@@ -32,6 +32,8 @@ R = TypeVar("R", bound=Record)
 T = TypeVar("T")
 P = ParamSpec("P")
 Given = TypeVarTuple("Given")
+_POLL_SECONDS = 0.1
+"""So often SQLite is asked for events of other processes."""
 
 
 class Store:
@@ -53,7 +55,7 @@ class Store:
         self.revision = revision
         self._connections = connections
         self._place = connections.place
-        self._feed = Feed(self._place, lambda: self.last_sequence(Event))
+        self._feed = _Feed(self._place, lambda: self.last_sequence(Event))
         is_plain_file = self._place.path is not None and not self._place.url.query
         self._decisions = DecisionLog(self._place, connections.transform) if is_plain_file else None
         self._checkpoints = WalCheckpoints(self._place) if is_plain_file else None
@@ -153,9 +155,7 @@ class Store:
             UnreachableError: not done in time; what was offered stays queued.
         """
         self._await(self._submit(Job([])), timeout_seconds)
-        number, reason = self._writer.take_refusals()
-        if number:
-            raise StoreError(f"{number} of the offered records were refused; the last reason: {reason}") from reason
+        self._tell_refusals()
 
     def run(self, fn: Callable[[Connection, *Given], T], *given: *Given, timeout_seconds: float = 30.0) -> T:
         """Runs ``fn`` on the writer's connection, alone in a transaction, and returns its result when it is durable.
@@ -185,7 +185,7 @@ class Store:
 
         ``fn`` is a function of ``store/queries`` for example, or one that calls some of them.
         """
-        with self._translated():
+        with translated(self._place.name):
             if self._writer.is_abandoned or self._closed:
                 raise ConflictError(self._writer.why_closed)
             with self._connections.reading() as connection:
@@ -252,7 +252,7 @@ class Store:
 
     def wait_for_events(self, after: int, timeout_seconds: float) -> bool:
         """Returns True as soon as there is an event after that sequence; False when the time is over."""
-        with self._translated():
+        with translated(self._place.name):
             return self._feed.wait(after, timeout_seconds)
 
     def rewards_after(self, sequence: int, *, limit: int = 1000) -> list[tuple[int, Reward]]:
@@ -273,7 +273,7 @@ class Store:
         SQLite's log is written back and emptied, PostgreSQL's tables of traces are vacuumed. False: somebody is
         still reading an old state, do it again later. PostgreSQL's own log and archives keep theirs.
         """
-        with self._translated():
+        with translated(self._place.name):
             return self._connections.scrub()
 
     def close(self, timeout_seconds: float = 10.0) -> None:
@@ -300,6 +300,9 @@ class Store:
             if self._decisions is not None:
                 self._decisions.close()
             self._connections.close()
+        self._tell_refusals()
+
+    def _tell_refusals(self) -> None:
         number, reason = self._writer.take_refusals()
         if number:
             raise StoreError(f"{number} of the offered records were refused; the last reason: {reason}") from reason
@@ -330,30 +333,62 @@ class Store:
                 f"{self._place.name} did not confirm within {timeout_seconds:g} s; what was given may still be written"
             ) from error
 
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except LearnloopError:
-            raise
-        except Exception as error:
-            failure = translate(error, self._place.name)
-            if failure is None:
-                raise
-            raise failure from error
-
 
 def _open_schema(connections: Connections, upgrade: bool, patience: Patience) -> str:
     """Returns the revision of the opened database; waits where another process holds it just now."""
     deadline = time.monotonic() + patience.locked_seconds
     while True:
         try:
-            return ensure_head(connections, upgrade=upgrade)
-        except Exception as error:
-            failure = translate(error, connections.place.name)
-            if failure is None:
+            with translated(connections.place.name):
+                return ensure_head(connections, upgrade=upgrade)
+        except UnreachableError:
+            if connections.place.backend != "sqlite" or time.monotonic() >= deadline:
                 raise
-            is_busy = isinstance(failure, UnreachableError) and connections.place.backend == "sqlite"
-            if not is_busy or time.monotonic() >= deadline:
-                raise failure from error
         time.sleep(0.05)
+
+
+class _Feed:
+    """Wakes those who wait for events: in this process, by LISTEN on PostgreSQL, by asking again and again on SQLite.
+
+    Args:
+        place: where the store lies.
+        last: returns the sequence of the last event, by a new query.
+    """
+
+    def __init__(self, place: Place, last: Callable[[], int]) -> None:
+        self._place = place
+        self._last = last
+        self._changed = threading.Condition()
+
+    def committed(self) -> None:
+        """Says that this process has just written."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait(self, after: int, timeout_seconds: float) -> bool:
+        """Returns True as soon as there is an event with a sequence above ``after``; False when time is over."""
+        deadline = time.monotonic() + timeout_seconds
+        if self._last() > after:
+            return True
+        if self._place.backend == "postgresql":
+            return self._listen(after, deadline)
+        while (left := deadline - time.monotonic()) > 0:
+            with self._changed:
+                self._changed.wait(min(left, _POLL_SECONDS))
+            if self._last() > after:
+                return True
+        return self._last() > after
+
+    def _listen(self, after: int, deadline: float) -> bool:
+        import psycopg
+
+        url = self._place.url.set(drivername="postgresql").render_as_string(hide_password=False)
+        with closing(psycopg.connect(url, autocommit=True, connect_timeout=5)) as connection:
+            connection.execute(f"LISTEN {CHANNEL}")
+            while self._last() <= after:  # asked after LISTEN, so that nothing falls between
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                for _ in connection.notifies(timeout=left, stop_after=1):
+                    pass
+        return True

@@ -19,7 +19,7 @@ from learnloop.decisions.importing import (
 from learnloop.decisions.importing.choices import DROPPED, REWARD, reward_of
 from learnloop.decisions.importing.reading import modified_at
 from learnloop.loop.workspace.core import WorkspaceCore
-from learnloop.store.counting import write_new
+from learnloop.store import insert_new
 from learnloop.store.queries.decisions import decisions_of_requests
 from learnloop.traces.importing.files import Progress
 from learnloop.traces.importing.report import LineFault
@@ -185,7 +185,7 @@ class _Writing:
 
     def _write(self, batch: Sequence[Record]) -> None:
         if batch:
-            self.num_new += write_new(self._store, batch)
+            self.num_new += self._store.run(insert_new, batch)
 
     def _join(self) -> None:
         """Writes the observations whose decisions are in the store by now."""

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Select, case, exists, func, or
 
 from learnloop.core.records import Decision
 from learnloop.store import schema
-from learnloop.store.queries.records import fetch, fetch_numbered, is_one_of, query_of
+from learnloop.store.queries.records import equals, fetch, fetch_numbered, is_one_of, query_of
 from learnloop.store.queries.rewards import is_of_whole
 
 
@@ -108,8 +108,7 @@ def num_matched(connection: Connection, agent_id: str, policy: str, newest: int 
 
 def _narrowed(asked: DecisionQuery) -> Select[Any]:
     table = schema.decisions.c
-    named = ((table.agent_id, asked.agent_id), (table.policy, asked.policy), (table.episode_id, asked.episode_id))
-    query = query_of(Decision).where(*(column == value for column, value in named if value is not None))
+    query = query_of(Decision).where(*equals(schema.decisions, asked, "agent_id", "policy", "episode_id"))
     if asked.after is not None:
         query = query.where(table.decision_id > asked.after)
     if asked.since is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Float, and_, case, cast, func, literal, select, true, tuple_
 
@@ -12,7 +12,7 @@ from learnloop.core.records import Episode, EpisodeStatus, Json
 from learnloop.store import schema
 from learnloop.store.full_text import Term, matches
 from learnloop.store.mapping import to_record
-from learnloop.store.queries.records import is_one_of, query_of
+from learnloop.store.queries.records import equals, is_one_of, query_of
 from learnloop.store.queries.rewards import reward_of_episode, rewards_of_episodes
 
 _SPREAD = 1e-9
@@ -175,8 +175,7 @@ def running_episodes(connection: Connection, source: str) -> list[tuple[Episode,
 def episode_condition(connection: Connection, asked: EpisodeQuery) -> ColumnElement[bool]:
     """Returns the condition of the episodes that are meant."""
     table = schema.episodes.c
-    named = {name: getattr(asked, name) for name in ("agent_id", "task_id", "status", "source")}
-    conditions: list[Any] = [table[name] == value for name, value in named.items() if value is not None]
+    conditions = equals(schema.episodes, asked, "agent_id", "task_id", "status", "source")
     if asked.ids is not None:
         conditions.append(is_one_of(connection, table.episode_id, asked.ids))
     if asked.since is not None:

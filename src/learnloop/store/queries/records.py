@@ -14,6 +14,7 @@ from sqlalchemy import (
     ARRAY,
     ColumnElement,
     Connection,
+    FromClause,
     Select,
     any_,
     bindparam,
@@ -145,6 +146,12 @@ def is_one_of(connection: Connection, column: Any, values: Collection[object]) -
     listed = json.dumps([processor(value) if processor else value for value in values])
     listed_there: ColumnElement[bool] = column.in_(select(func.json_each(listed).table_valued("value").c.value))
     return listed_there
+
+
+def equals(table: FromClause, asked: object, *names: str) -> list[ColumnElement[bool]]:
+    """Returns the conditions that columns are what ``asked`` says under their names; what is None narrows nothing."""
+    given = {name: getattr(asked, name) for name in names}
+    return [table.c[name] == value for name, value in given.items() if value is not None]
 
 
 def _narrowed(connection: Connection, kind: type[Record], where: Where) -> list[ColumnElement[bool]]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Connection, Select, and_, exists, func, select
 
 from learnloop.store import schema
+from learnloop.store.queries.records import is_one_of
 from learnloop.store.queries.rewards import is_of_whole
 
 
@@ -72,14 +73,9 @@ def _activated(
     new = and_(activations.created_at > after, activations.created_at <= due)
     page = select(activations.created_at).where(new).order_by(activations.created_at).offset(limit - 1).limit(1)
     reached: datetime = connection.execute(page).scalar_one_or_none() or due
-    ids = list(
-        connection.execute(select(activations.decision_id).where(new, activations.created_at <= reached)).scalars()
-    )
-    found: list[Unrewarded] = []
-    for start in range(0, len(ids), limit):
-        chunk = ids[start : start + limit]
-        found += _fetch(connection, _unrewarded().where(mine, decisions.decision_id.in_(chunk)))
-    return found, reached
+    query = select(activations.decision_id).where(new, activations.created_at <= reached)
+    ids = list(connection.execute(query).scalars())
+    return _fetch(connection, _unrewarded().where(mine, is_one_of(connection, decisions.decision_id, ids))), reached
 
 
 def _unrewarded() -> Select[Any]:

@@ -8,8 +8,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import ColumnElement, Connection, and_, exists, func, or_, select
 
 from learnloop.store import schema
-
-_CHUNK = 500
+from learnloop.store.queries.records import is_one_of
 
 
 def waiting_decisions(connection: Connection, moment: datetime, decision_ids: Collection[str]) -> set[str]:
@@ -43,17 +42,12 @@ def _waiting(
     connection: Connection, moment: datetime, column: ColumnElement[str], ids: Collection[str] | None
 ) -> set[str]:
     found: set[str] = set()
-    listed = None if ids is None else list(ids)
-    for (agent_id, policy), wait in reward_waits(connection).items() if listed != [] else ():
+    for (agent_id, policy), wait in reward_waits(connection).items() if ids is None or ids else ():
         decisions = schema.decisions.c
         mine = and_(decisions.agent_id == agent_id, decisions.policy == policy, decisions.settings_version.is_not(None))
         query = select(column).where(mine, _is_recent(moment - wait), column.is_not(None)).distinct()
-        if listed is None:
-            found.update(connection.execute(query).scalars())
-            continue
-        for start in range(0, len(listed), _CHUNK):
-            chunk = column.in_(listed[start : start + _CHUNK])
-            found.update(connection.execute(query.where(chunk)).scalars())
+        query = query if ids is None else query.where(is_one_of(connection, column, ids))
+        found.update(connection.execute(query).scalars())
     return found
 
 

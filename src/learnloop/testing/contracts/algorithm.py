@@ -56,8 +56,7 @@ class AlgorithmContract(LearnerContract):
 
     def test_steps_are_counted(self) -> None:
         """num_steps counts the steps of all lanes, and not those in which a lane only reset itself."""
-        for spaces in self.each_spaces():
-            algorithm = self.make(spaces, num_lanes=self.num_lanes, seed=0)
+        for spaces, algorithm in self.each_fresh():
             LaneStream(spaces, self.num_lanes, 0).drive(algorithm, 10)
             why = "budgets, schedules and throughput are counted in steps"
             same(algorithm.num_steps, 10 * self.num_lanes, "each lane's step is counted", why)
@@ -71,8 +70,7 @@ class AlgorithmContract(LearnerContract):
         """``learn`` returns False without change until enough is recorded, then updates and returns True."""
         if not self.learns:
             skip("it does not learn")
-        for spaces in self.each_spaces():
-            algorithm = self.make(spaces, num_lanes=self.num_lanes, seed=0)
+        for spaces, algorithm in self.each_fresh():
             stream = LaneStream(spaces, self.num_lanes, 0)
             count = 0
             for _ in range(self.steps_to_learn):
@@ -90,8 +88,7 @@ class AlgorithmContract(LearnerContract):
 
     def test_acting_and_recording_learn_nothing(self) -> None:
         """Only learn changes parameters."""
-        for spaces in self.each_spaces():
-            algorithm = self.make(spaces, num_lanes=self.num_lanes, seed=0)
+        for spaces, algorithm in self.each_fresh():
             before = algorithm.parameter_hash()
             LaneStream(spaces, self.num_lanes, 0).drive(algorithm, 1, learning=False)
             why = "a policy would change while its lanes act"
@@ -106,8 +103,7 @@ class AlgorithmContract(LearnerContract):
 
     def test_interrupt(self) -> None:
         """After interrupt, at any time, new episodes begin in all lanes."""
-        for spaces in self.each_spaces():
-            algorithm = self.make(spaces, num_lanes=self.num_lanes, seed=0)
+        for spaces, algorithm in self.each_fresh():
             for seed in range(4):
                 algorithm.interrupt()
                 LaneStream(spaces, self.num_lanes, seed).drive(algorithm, 5)
@@ -191,8 +187,7 @@ class AlgorithmContract(LearnerContract):
 
     def test_live_steps_are_learned_from(self) -> None:
         """Episodes of live agents are counted and learned from like those of lanes."""
-        for spaces in self.each_spaces():
-            algorithm = self.make(spaces, num_lanes=1, seed=0)
+        for _, algorithm in self.each_fresh(num_lanes=1):
             before, count = algorithm.parameter_hash(), 0
             algorithm.set_progress(0.0)  # else schedules warn that nobody says it
             for number in range(4 * self.steps_to_learn):
@@ -209,8 +204,7 @@ class AlgorithmContract(LearnerContract):
 
     def test_live_calls_out_of_turn_are_refused(self) -> None:
         """Each action waits for one reward, which is a finite number; a cut needs its last observation."""
-        for spaces in self.each_spaces():
-            algorithm = self.make(spaces, num_lanes=1, seed=0)
+        for _, algorithm in self.each_fresh(num_lanes=1):
             shown = self.noise(1)[0]
             why = "a reward would go to another action"
             refuses(UsageError, "a reward needs an action", why, algorithm.observe, 1.0, episode="a")
@@ -227,8 +221,7 @@ class AlgorithmContract(LearnerContract):
 
     def test_live_episodes_do_not_mix(self) -> None:
         """Each step of an episode that runs beside others has its own observation, action, reward and successor."""
-        for spaces in self.each_spaces():
-            algorithm = self.make(spaces, num_lanes=1, seed=0)
+        for _, algorithm in self.each_fresh(num_lanes=1):
             seen: dict[str, list[LiveStep]] = {}
             record = algorithm._record_live
             spied: Any = algorithm

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from abc import abstractmethod
+from collections.abc import Iterator
+from itertools import count, islice
 from typing import Any, ClassVar, NamedTuple
 
 import gymnasium
@@ -73,12 +75,8 @@ class EnvironmentContract(Contract):
         used = self.make()
         play(used, self.num_steps, seed=9, close=False)
         fresh = play(self.make(), self.num_steps, seed=3)
-        same(
-            play(used, self.num_steps, seed=3),
-            fresh,
-            "a reset to a seed begins anew",
-            "evaluations reset what was used",
-        )
+        found = play(used, self.num_steps, seed=3)
+        same(found, fresh, "a reset to a seed begins an episode of that seed", "evaluations reset what was used")
 
     def test_environments_do_not_share(self) -> None:
         """Two environments side by side play what each would alone."""
@@ -98,27 +96,20 @@ class EnvironmentContract(Contract):
 
     def test_what_it_returns_stays(self) -> None:
         """An observation that was returned is not written over by the next step, nor by its reader."""
-        env = with_masks(self.make())
-        rng, space = generator(0, "contract"), spaces_of(env).action
-        edge = ActionEdge(space, env.action_space.dtype)
-        observation, info = env.reset(seed=0)
-        kept: list[tuple[Any, bytes]] = []
-        for _ in range(5):
-            kept.append((observation, _bytes(observation)))
-            action = edge.to_envs(random_actions(space, _masks(info, space), 1, rng))[0]
-            observation, _, terminated, truncated, info = env.step(action)
-            if terminated or truncated:
-                observation, info = env.reset()
+        env = self.make()
+        kept = [(step[0], _bytes(step[0])) for step in _raw_steps(env, 0, 5)]
         env.close()
         changed = sum(_bytes(each) != before for each, before in kept)
         why = "a training keeps what it was shown until it learns from it"
-        expect(changed == 0, "observations that were returned stay as they are", f"{changed} of 5 changed", why)
+        expect(
+            changed == 0, "observations that were returned stay as they are", f"{changed} of {len(kept)} changed", why
+        )
 
     def test_rewards_and_flags_have_their_types(self) -> None:
         """A reward is a finite number; terminated and truncated are booleans."""
         env = self.make()
         why = "what is no number cannot be learned from"
-        for step in _raw_steps(env, self.num_steps):
+        for step in _raw_steps(env, 0, self.num_steps):
             reward, terminated, truncated = step[1:4]
             is_number = isinstance(reward, int | float | np.number) and bool(np.isfinite(reward))
             expect(is_number, "a reward is a finite number", repr(reward), why)
@@ -131,7 +122,7 @@ class EnvironmentContract(Contract):
         env = self.make()
         space = env.observation_space
         why = "networks are built for the space"
-        for step in _raw_steps(env, self.num_steps):
+        for step in _raw_steps(env, 0, self.num_steps):
             expect(space.contains(step[0]), f"observations lie in {space}", repr(step[0])[:200], why)
         env.close()
 
@@ -141,7 +132,7 @@ class EnvironmentContract(Contract):
         space = spaces_of(env).action
         reader = MaskReader(space)
         masks = [
-            step[4][KEY] for step in _raw_steps(env, self.num_steps) if not (step[2] or step[3]) and KEY in step[4]
+            step[4][KEY] for step in _raw_steps(env, 0, self.num_steps) if not (step[2] or step[3]) and KEY in step[4]
         ]
         env.close()
         if not masks:
@@ -181,42 +172,28 @@ class EnvironmentContract(Contract):
 
 def play(env: Env, num_steps: int, *, seed: int, close: bool = True) -> list[Played]:
     """Returns ``num_steps`` random steps of ``env``, which is reset to ``seed``, and closed."""
-    steps = []
-    for step in _steps(env, seed):
-        steps.append(step)
-        if len(steps) >= num_steps:
-            break
+    steps = list(islice(_steps(env, seed), num_steps))
     if close:
         env.close()
     return steps
 
 
-def _steps(env: Env, seed: int) -> Any:
+def _steps(env: Env, seed: int) -> Iterator[Played]:
     """Yields random steps for ever, the first one what the reset shows."""
-    watched = with_masks(env)
-    space = spaces_of(watched).action
-    encoder = ObservationEncoder(spaces_of(watched).observation)
-    edge, rng = ActionEdge(space, watched.action_space.dtype), generator(seed, "contract", "actions")
-    observation, info = watched.reset(seed=seed)
-    yield Played(encoder.encode(observation).tobytes(), 0.0, False, False, repr(info.get(KEY)))
-    while True:
-        action = edge.to_envs(random_actions(space, _masks(info, space), 1, rng))[0]
-        observation, reward, terminated, truncated, info = watched.step(action)
+    encoder = ObservationEncoder(spaces_of(with_masks(env)).observation)
+    for observation, reward, terminated, truncated, info in _raw_steps(env, seed):
         mask = repr(info.get(KEY))
         yield Played(encoder.encode(observation).tobytes(), float(reward), bool(terminated), bool(truncated), mask)
-        if terminated or truncated:
-            observation, info = watched.reset()
-            yield Played(encoder.encode(observation).tobytes(), 0.0, False, False, repr(info.get(KEY)))
 
 
-def _raw_steps(env: Env, num_steps: int) -> Any:
-    """Yields what the environment returns, what resets show included."""
+def _raw_steps(env: Env, seed: int, num_steps: int | None = None) -> Iterator[tuple[Any, Any, Any, Any, Any]]:
+    """Yields what the environment returns for random actions, what resets show included; None: for ever."""
     watched = with_masks(env)
     space = spaces_of(watched).action
-    edge, rng = ActionEdge(space, watched.action_space.dtype), generator(0, "contract", "raw")
-    observation, info = watched.reset(seed=0)
+    edge, rng = ActionEdge(space, watched.action_space.dtype), generator(seed, "contract", "actions")
+    observation, info = watched.reset(seed=seed)
     yield observation, 0.0, False, False, info
-    for _ in range(num_steps):
+    for _ in count() if num_steps is None else range(num_steps):
         action = edge.to_envs(random_actions(space, _masks(info, space), 1, rng))[0]
         observation, reward, terminated, truncated, info = watched.step(action)
         yield observation, reward, terminated, truncated, info

@@ -75,6 +75,11 @@ class LearnerContract(Contract):
         for action in self.action_spaces:
             yield spaces_for(action, self.observation_size)
 
+    def each_fresh(self, *, num_lanes: int | None = None, seed: int = 0) -> Iterator[tuple[Spaces, Algorithm]]:
+        """Yields a fresh algorithm in each space."""
+        for spaces in self.each_spaces():
+            yield spaces, self.make(spaces, num_lanes=self.num_lanes if num_lanes is None else num_lanes, seed=seed)
+
     def noise(self, num: int, *names: str) -> F32:
         """Returns observations, shape ``(num, observation_size)``."""
         rng = generator(0, "contract", "shown", *names)
@@ -246,8 +251,7 @@ class LearnerContract(Contract):
 
     def test_progress(self) -> None:
         """set_progress takes from 0 to 1 and refuses NaN."""
-        for spaces in self.each_spaces():
-            algorithm = self.make(spaces, num_lanes=self.num_lanes, seed=1)
+        for _, algorithm in self.each_fresh(seed=1):
             why = "schedules and exploration follow it"
             refuses(UsageError, "a progress of NaN is refused", why, algorithm.set_progress, math.nan)
             for progress in (0.0, 0.5, 1.0):

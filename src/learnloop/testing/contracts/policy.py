@@ -20,7 +20,71 @@ from learnloop.testing.contracts.lane_stream import actions_fault, num_forbidden
 SUM_TOLERANCE = 1e-6
 
 
-class PolicyContract(Contract):
+class StoredPolicyContract(Contract):
+    """Rules of all policies. Subclass ``PolicyContract`` or ``SpacePolicyContract``.
+
+    Attributes:
+        can_store: whether it has ``to_artifact``.
+    """
+
+    can_store: ClassVar[bool] = True
+
+    @abstractmethod
+    def make(self) -> Any:
+        """Returns a policy that has learned."""
+
+    @abstractmethod
+    def said_by(self, policy: Any) -> Any:
+        """Returns what a policy says, the same each time; None where it is drawn."""
+
+    @abstractmethod
+    def ask_otherwise(self, policy: Any) -> None:
+        """Asks a policy something else."""
+
+    def again(self, policy: Any) -> Any:
+        """Returns the policy that ``to_artifact`` describes: what its class makes of it."""
+        return type(policy).from_artifact(policy.to_artifact())
+
+    def test_being_asked_changes_nothing(self) -> None:
+        """The same question has the same answer to the bit, whatever was asked between."""
+        policy = self.make()
+        first = self.said_by(policy)
+        if first is None:
+            skip("its actions are drawn")
+        self.ask_otherwise(policy)
+        why = "what is served must be what was proven"
+        same(self.said_by(policy), first, "a policy never learns from being asked", why)
+
+    def test_it_is_stored_as_it_is(self) -> None:
+        """Stored and read again it says the same to the bit; stored again it is the same bytes."""
+        policy = self._stored()
+        again = self.again(policy)
+        why = "what is served would not be what was proven"
+        same(self.said_by(again), self.said_by(policy), "a stored policy says what it said", why)
+        files = [tuple(encode_artifact(each.to_artifact())) for each in (again, policy)]
+        same(files[0], files[1], "stored again it is the same bytes", why)
+
+    def test_a_damaged_artifact_is_refused(self) -> None:
+        """An artifact whose tensors are missing or not finite is refused when it is read."""
+        policy = self._stored()
+        artifact, read = policy.to_artifact(), type(policy).from_artifact
+        why = "what is served would be something else than what was stored"
+        for name, tensor in artifact.tensors.items():
+            lacking = {key: each for key, each in artifact.tensors.items() if key != name}
+            damaged = tensor.copy()
+            refuses(LearnloopError, f"without {name} it is refused", why, read, artifact._replace(tensors=lacking))
+            damaged.reshape(-1)[0] = np.nan
+            tensors = {**artifact.tensors, name: damaged}
+            refuses(LearnloopError, f"with NaN in {name} it is refused", why, read, artifact._replace(tensors=tensors))
+
+    def _stored(self) -> Any:
+        """Returns a policy, if it can be stored."""
+        if not self.can_store:
+            skip("can_store is False")
+        return self.make()
+
+
+class PolicyContract(StoredPolicyContract):
     """Rules of policies that choose one of some named actions, ``core.protocols.Policy``.
 
     ::
@@ -39,15 +103,9 @@ class PolicyContract(Contract):
 
     Attributes:
         actions: names that it knows, at least two.
-        can_store: whether it has ``to_artifact``.
     """
 
     actions: ClassVar[Sequence[str]] = ("left", "right", "stay")
-    can_store: ClassVar[bool] = True
-
-    @abstractmethod
-    def make(self) -> Any:
-        """Returns a policy that has learned."""
 
     @abstractmethod
     def contexts(self) -> list[Mapping[str, Any]]:
@@ -57,9 +115,15 @@ class PolicyContract(Contract):
         """Returns contexts that do not fit."""
         return []
 
-    def again(self, policy: Any) -> Any:
-        """Returns the policy that ``to_artifact`` describes: what its class makes of it."""
-        return type(policy).from_artifact(policy.to_artifact())
+    def said_by(self, policy: Any) -> list[Any]:
+        """Returns the probabilities of the actions in each context."""
+        return [np.array(policy.probabilities(context, self.actions)) for context in self.contexts()]
+
+    def ask_otherwise(self, policy: Any) -> None:
+        """Asks for the contexts in another order, under a mask too."""
+        for context in reversed(self.contexts()):
+            policy.probabilities(context, self.actions, [True, *[False] * (len(self.actions) - 1)])
+            policy.probabilities(context, self.actions)
 
     def test_probabilities_sum_to_one(self) -> None:
         """It gives each action a probability, from 0 to 1, together 1."""
@@ -115,16 +179,6 @@ class PolicyContract(Contract):
             off = float(np.abs(straight - turned).max())
             expect(off < 1e-12, "an action has its probability wherever it is named", f"{off:g} off", why)
 
-    def test_being_asked_changes_nothing(self) -> None:
-        """The same question has the same answer to the bit, whatever was asked between."""
-        policy, contexts = self.make(), self.contexts()
-        first = [np.array(policy.probabilities(context, self.actions)) for context in contexts]
-        for context in reversed(contexts):
-            policy.probabilities(context, self.actions, [True, *[False] * (len(self.actions) - 1)])
-            policy.probabilities(context, self.actions)
-        again = [np.array(policy.probabilities(context, self.actions)) for context in contexts]
-        same(again, first, "a policy never learns from being asked", "what is served must be what was proven")
-
     def test_contexts_that_do_not_fit_are_refused(self) -> None:
         """A context that lacks something, or has too much, is refused."""
         wrong = self.wrong_contexts()
@@ -135,32 +189,11 @@ class PolicyContract(Contract):
             why = "what is missing would be taken for 0"
             refuses(UsageError, f"the context {context!r} is refused", why, policy.probabilities, context, self.actions)
 
-    def test_it_is_stored_as_it_is(self) -> None:
-        """Stored and read again it says the same to the bit; stored again it is the same bytes."""
-        if not self.can_store:
-            skip("can_store is False")
-        policy = self.make()
-        again = self.again(policy)
-        why = "what is served would not be what was proven"
-        for context in self.contexts():
-            found, wanted = (np.array(each.probabilities(context, self.actions)) for each in (again, policy))
-            same(found, wanted, "a stored policy says what it said", why)
-        same(
-            tuple(encode_artifact(again.to_artifact())),
-            tuple(encode_artifact(policy.to_artifact())),
-            "stored again it is the same bytes",
-            why,
-        )
 
-    def test_a_damaged_artifact_is_refused(self) -> None:
-        """An artifact whose tensors are missing or not finite is refused when it is read."""
-        if not self.can_store:
-            skip("can_store is False")
-        look_at_damaged(self.make())
-
-
-class SpacePolicyContract(Contract):
+class SpacePolicyContract(StoredPolicyContract):
     """Rules of policies over an action space, such as those that networks compute.
+
+    They have ``spaces``, ``act``, ``choose`` and, over discrete actions, ``probabilities``.
 
     ::
 
@@ -169,18 +202,20 @@ class SpacePolicyContract(Contract):
                 return algorithm.policy()
 
     Attributes:
-        can_store: whether it has ``to_artifact``.
         takes_masks: whether it keeps to masks.
         is_drawn: whether its actions are drawn, and not the same each time.
     """
 
-    can_store: ClassVar[bool] = True
     takes_masks: ClassVar[bool] = True
     is_drawn: ClassVar[bool] = False
 
-    @abstractmethod
-    def make(self) -> Any:
-        """Returns a policy with ``spaces``, ``act``, ``choose`` and, over discrete actions, ``probabilities``."""
+    def said_by(self, policy: Any) -> Any:
+        """Returns the actions that it chooses."""
+        return None if self.is_drawn else np.array(policy.choose(self.observations(policy.spaces)))
+
+    def ask_otherwise(self, policy: Any) -> None:
+        """Asks for fewer observations."""
+        policy.choose(self.observations(policy.spaces, 3))
 
     def observations(self, spaces: Spaces, num: int = 12) -> F32:
         """Returns encoded observations, which a Box of that size takes as they are."""
@@ -245,16 +280,6 @@ class SpacePolicyContract(Contract):
             why, nothing = "whatever came back would be forbidden", [False] * num_choices(space)
             refuses(UsageError, "a mask that allows nothing is refused", why, policy.act, shown[0], nothing)
 
-    def test_being_asked_changes_nothing(self) -> None:
-        """The same observations have the same actions each time, unless they are drawn."""
-        policy = self.make()
-        if self.is_drawn:
-            skip("is_drawn is True")
-        shown = self.observations(policy.spaces)
-        first = np.array(policy.choose(shown))
-        policy.choose(self.observations(policy.spaces, 3))
-        same(np.array(policy.choose(shown)), first, "a policy never learns from being asked", "it was proven as it was")
-
     def test_observations_that_do_not_fit_are_refused(self) -> None:
         """Observations of another size, or with NaN, are refused."""
         policy = self.make()
@@ -266,43 +291,6 @@ class SpacePolicyContract(Contract):
         why = "an action would be chosen on what was never seen"
         refuses(UsageError, "NaN is refused", why, policy.act, bad)
         refuses(UsageError, "an observation of another size is refused", why, policy.act, np.zeros(999, np.float32))
-
-    def test_it_is_stored_as_it_is(self) -> None:
-        """Stored and read again it says the same to the bit; stored again it is the same bytes."""
-        if not self.can_store:
-            skip("can_store is False")
-        policy = self.make()
-        again = type(policy).from_artifact(policy.to_artifact())
-        why = "what is served would not be what was proven"
-        if not self.is_drawn:
-            shown = self.observations(policy.spaces)
-            found, wanted = np.array(again.choose(shown)), np.array(policy.choose(shown))
-            same(found, wanted, "a stored policy says what it said", why)
-        files = [tuple(encode_artifact(each.to_artifact())) for each in (again, policy)]
-        same(files[0], files[1], "stored again it is the same bytes", why)
-
-    def test_a_damaged_artifact_is_refused(self) -> None:
-        """An artifact whose tensors are missing or not finite is refused when it is read."""
-        if not self.can_store:
-            skip("can_store is False")
-        look_at_damaged(self.make())
-
-
-def look_at_damaged(policy: Any) -> None:
-    """Returns if the class of ``policy`` refuses its artifact with each tensor missing, or not finite.
-
-    Raises:
-        ContractError: it does not.
-    """
-    artifact = policy.to_artifact()
-    why = "what is served would be something else than what was stored"
-    for name, tensor in artifact.tensors.items():
-        lacking = {key: each for key, each in artifact.tensors.items() if key != name}
-        read, damaged = type(policy).from_artifact, tensor.copy()
-        refuses(LearnloopError, f"without {name} it is refused", why, read, artifact._replace(tensors=lacking))
-        damaged.reshape(-1)[0] = np.nan
-        tensors = {**artifact.tensors, name: damaged}
-        refuses(LearnloopError, f"with NaN in {name} it is refused", why, read, artifact._replace(tensors=tensors))
 
 
 def distribution_fault(found: Any, count: int) -> str | None:

@@ -12,8 +12,7 @@ import msgspec
 
 from learnloop.core.errors import FormatError, LearnloopError
 from learnloop.core.records import MAX_REWARD, Agent, Decision, Episode, Record, Reward, Span, Task
-from learnloop.store import Store
-from learnloop.store.counting import write_new
+from learnloop.store import Store, insert_new
 from learnloop.traces.datasets.groups import count_groups
 from learnloop.traces.importing.files import Progress, decode_line, format_of, numbered_items, source_of
 from learnloop.traces.importing.formats import Source, TraceFormat, native
@@ -68,7 +67,7 @@ def import_file(
     num_new = 0
     try:
         for batch in _batches(task.records()):
-            num_new += write_new(store, batch, trace_format.place)
+            num_new += store.run(insert_new, batch, trace_format.place)
     except LearnloopError as error:
         if num_new:
             error.args = (f"{error}; {num_new:,} new records were imported before, importing again adds the others",)
