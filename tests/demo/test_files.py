@@ -13,7 +13,7 @@ import pytest
 
 from learnloop.core.errors import NotFoundError, StoreError
 from learnloop.demo import files
-from learnloop.demo.files import MAX_BYTES, MIN_BYTES, SHARES, FileCatalogue, find_files, stream
+from learnloop.demo.files import MAX_BYTES, MIN_BYTES, SHARES, count_files, find_files, stream
 
 
 @pytest.fixture
@@ -37,11 +37,11 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_finds_what_fits(machine: Path) -> None:
     catalogue = find_files(machine / "made")
-    assert catalogue.counts()["text"] == 61  # the copy too; its content is left out of the stream
-    assert catalogue.counts()["image"] == 60
-    assert catalogue.counts()["random"] == 240
-    assert catalogue.counts()["archive"] == 61  # made once of the text files, since the machine has none
-    assert "binary" not in catalogue.counts()
+    assert count_files(catalogue)["text"] == 61  # the copy too; its content is left out of the stream
+    assert count_files(catalogue)["image"] == 60
+    assert count_files(catalogue)["random"] == 240
+    assert count_files(catalogue)["archive"] == 61  # made once of the text files, since the machine has none
+    assert "binary" not in count_files(catalogue)
 
 
 def test_made_files_are_made_once(machine: Path) -> None:
@@ -76,14 +76,14 @@ def test_kinds_come_in_their_shares(tmp_path: Path) -> None:
             path = tmp_path / f"{kind}{number}"
             path.write_bytes(rng.randbytes(600))
             by_kind[kind].append(path)
-    counts = Counter(each.kind for each, _ in itertools.islice(stream(FileCatalogue(by_kind), 0), 1000))
+    counts = Counter(each.kind for each, _ in itertools.islice(stream((by_kind), 0), 1000))
     for kind, share in SHARES.items():
         assert counts[kind] / 1000 == pytest.approx(share, abs=0.06)
 
 
 def test_a_file_that_goes_away_is_left_out(machine: Path) -> None:
     catalogue = find_files(machine / "made")
-    gone = catalogue.by_kind["image"][5]
+    gone = catalogue["image"][5]
     gone.unlink()
     assert gone not in {each.path for each, _ in stream(catalogue, 0)}
 

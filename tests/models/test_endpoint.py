@@ -107,7 +107,7 @@ def test_waits_double(server: LoopbackServer, monkeypatch: pytest.MonkeyPatch) -
         (Fault(404), NotFoundError, r"404 .*the model 'm'"),
         (Fault(400), UsageError, r"400 Bad Request: .*busy.*refused"),
         (Fault(302, headers=(("Location", "http://other/v1"),)), UsageError, "moved to http://other/v1"),
-        (Fault(200, b"[]"), UsageError, "no chat completion"),
+        (Fault(200, b"[]"), UsageError, "not a chat completion"),
         (Fault(200, b'{"choices": []}'), UsageError, "without a text"),
         (Fault(200, b'{"choices": [{"message": {"content": null}}]}'), UsageError, "without a text"),
     ],

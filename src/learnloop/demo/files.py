@@ -58,17 +58,11 @@ class FoundFile(NamedTuple):
     kind: str
 
 
-class FileCatalogue(NamedTuple):
-    """The files found, by kind, each list in a fixed order."""
-
-    by_kind: Mapping[str, list[Path]]
-
-    def counts(self) -> dict[str, int]:
-        """Returns how many files of each kind there are."""
-        return {kind: len(paths) for kind, paths in self.by_kind.items()}
+FilesByKind = Mapping[str, list[Path]]
+"""Each list in a fixed order."""
 
 
-def find_files(folder: Path) -> FileCatalogue:
+def find_files(folder: Path) -> FilesByKind:
     """Returns the files of this machine that are neither tiny nor large, and those made once in ``folder``.
 
     Raises:
@@ -83,14 +77,19 @@ def find_files(folder: Path) -> FileCatalogue:
         by_kind["archive"] += _archives(folder / "archives", by_kind["text"][:_MIN_ARCHIVES])
     present = {kind: paths for kind, paths in by_kind.items() if len(paths) >= 10}
     if len(present) < 2:
-        raise NotFoundError(f"found only {FileCatalogue(by_kind).counts()} files to pack below {_roots()}")
-    return FileCatalogue(present)
+        raise NotFoundError(f"found only {count_files(by_kind)} files to pack below {_roots()}")
+    return present
 
 
-def stream(catalogue: FileCatalogue, seed: int) -> Iterator[tuple[FoundFile, bytes]]:
+def count_files(files: FilesByKind) -> dict[str, int]:
+    """Returns how many files of each kind there are."""
+    return {kind: len(paths) for kind, paths in files.items()}
+
+
+def stream(files: FilesByKind, seed: int) -> Iterator[tuple[FoundFile, bytes]]:
     """Yields files with their content, kinds drawn by ``SHARES``, each content at most once, until none is left."""
     rng = generator(seed, "demo", "files")
-    left = {kind: [paths[i] for i in rng.permutation(len(paths))] for kind, paths in catalogue.by_kind.items()}
+    left = {kind: [paths[i] for i in rng.permutation(len(paths))] for kind, paths in files.items()}
     seen: set[bytes] = set()
     while left:
         kinds = list(left)

@@ -19,7 +19,7 @@ from learnloop.core.records import PolicyVersion, Verdict
 from learnloop.core.seeding import derive_seed, generator
 from learnloop.decisions import logged_samples
 from learnloop.decisions.learning.candidates import trainer_of
-from learnloop.demo.files import FoundFile, find_files, stream
+from learnloop.demo.files import FoundFile, count_files, find_files, stream
 from learnloop.demo.packing import CODECS, Packing, context_of, pack
 from learnloop.evaluation import FixedPolicy, OutcomeTable, Verification, VerificationOptions, verify_learning
 from learnloop.loop import Loop, register_proven
@@ -97,8 +97,8 @@ def run_job(
     """
     started = time.perf_counter()
     advance = advance or (lambda done: None)
-    catalogue = find_files(folder)
-    files = stream(catalogue, seed)
+    found = find_files(folder)
+    files = stream(found, seed)
     policy = f"codec-run-{loop.workspace.store.read(num_policies, loop.agent_id) + 1}"
     loop.policy(policy)
     training_rewards = _train(loop, policy, files, derive_seed(seed, "shuffle") if shuffle_rewards else None, advance)
@@ -119,7 +119,7 @@ def run_job(
         training_rewards=training_rewards,
         best_fixed=best_fixed,
         optimum_reward=float(table.optimum().mean()),
-        num_files=catalogue.counts(),
+        num_files=count_files(found),
         seconds=time.perf_counter() - started,
     )
 

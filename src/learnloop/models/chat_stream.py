@@ -45,7 +45,7 @@ class ChatStream:
 
         Raises:
             UnreachableError: the answer breaks off, or takes too long.
-            UsageError: the endpoint streams something that is no chat completion.
+            UsageError: the endpoint streams something that is not a chat completion.
         """
         return next(self._pieces)
 

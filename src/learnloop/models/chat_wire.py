@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from learnloop.core.decoding import NOT_JSON
+from learnloop.core.decoding import decode_json
 from learnloop.core.errors import UnreachableError, UsageError
 from learnloop.models.chat import ChatRequest, Completion, Message, TokenLogprob, Tool, ToolCall
 from learnloop.models.endpoint_config import EndpointConfig
@@ -134,12 +134,10 @@ def read_answer(data: bytes, where: str) -> Completion:
     """Returns the first choice of an answer; ``where`` names it in messages.
 
     Raises:
-        UsageError: this is no chat completion, or one without text and calls.
+        UsageError: this is not a chat completion, or one without text and calls.
     """
-    try:
-        answer = msgspec.json.decode(data, type=_Answer)
-    except NOT_JSON as error:
-        raise UsageError(f"{where} is no chat completion ({error}): {shortened(data)}") from error
+    what = f"{where} is not a chat completion"
+    answer = decode_json(data, what, _Answer, error=UsageError, hint=f": {shortened(data)}")
     choice = answer.choices[0] if answer.choices else None
     if choice is None or (choice.message.content is None and not choice.message.tool_calls):
         raise UsageError(f"{where} is a chat completion without a text: {shortened(data)}")
@@ -226,10 +224,8 @@ class StreamedAnswer:
             UsageError: this is no chunk of a chat completion.
             UnreachableError: the endpoint says in the middle of its answer that it failed.
         """
-        try:
-            chunk = msgspec.json.decode(data, type=_Chunk)
-        except NOT_JSON as error:
-            raise UsageError(f"{self._where} streams what is no chunk ({error}): {shortened(data)}") from error
+        what = f"{self._where} streams what is not a chunk"
+        chunk = decode_json(data, what, _Chunk, error=UsageError, hint=f": {shortened(data)}")
         if chunk.error is not None:
             raise UnreachableError(f"{self._where} failed in the middle of its answer: {shortened(data)}")
         self._answer.usage = chunk.usage or self._answer.usage

@@ -43,7 +43,7 @@ class ChatEndpoint(Client):
         Raises:
             AuthError: the endpoint refuses the key (401, 403).
             NotFoundError: it has no such model or path (404).
-            UsageError: it refuses the request, or answers something that is no chat completion.
+            UsageError: it refuses the request, or answers something that is not a chat completion.
             UnreachableError: it does not answer, or not usefully, after all repetitions or in time.
             ConflictError: ``max_requests`` or ``max_total_tokens`` are used up.
         """

@@ -10,28 +10,12 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from learnloop.core.errors import UsageError
+from learnloop.models.chat import ChatRequest
 
 MAX_WAIT_SECONDS = 60.0
 """An endpoint that asks to be left alone for longer is given up."""
 _CREDENTIALS = re.compile(r"//[^/?#]*@")
-_OWN_FIELDS = frozenset(
-    (
-        "model",
-        "messages",
-        "max_tokens",
-        "max_completion_tokens",
-        "temperature",
-        "tools",
-        "tool_choice",
-        "response_format",
-        "logprobs",
-        "top_logprobs",
-        "seed",
-        "stop",
-        "stream",
-        "stream_options",
-    )
-)
+_OWN_FIELDS = {*ChatRequest.__struct_fields__, "model", "max_completion_tokens", "stream", "stream_options"}
 """What a request's body has from other places, so ``extra_body`` may not."""
 
 

@@ -14,13 +14,13 @@ import numpy as np
 
 from learnloop.core.arrays import F32
 from learnloop.core.checks import check_range
-from learnloop.core.decoding import NOT_JSON
+from learnloop.core.decoding import decode_json
 from learnloop.core.errors import UsageError
 from learnloop.models.chat_wire import shortened
 from learnloop.models.connections import MAX_ANSWER_BYTES
 from learnloop.models.endpoint_config import EndpointConfig
 from learnloop.models.transport import Client, Exchange, Transport
-from learnloop.models.vectors import MAX_DIMENSION, unit_vectors
+from learnloop.models.vectors import MAX_DIMENSION, checked_texts, unit_vectors, whole_text
 
 _OWN_FIELDS = frozenset(("model", "input", "dimensions", "encoding_format"))
 _BYTES_PER_TOKEN = 4
@@ -90,9 +90,7 @@ class EndpointEmbedder(Client):
             UnreachableError: it does not answer, or not usefully, after all repetitions or in time.
             ConflictError: ``max_requests`` or ``max_total_tokens`` are used up.
         """
-        if isinstance(texts, str):
-            raise UsageError("a list of texts is needed, not one text; put it into a list")
-        listed = [text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for text in texts]
+        listed = [whole_text(text) for text in checked_texts(texts)]
         batches = [listed[start : start + self._batch_size] for start in range(0, len(listed), self._batch_size)]
         if not batches:
             return np.empty((0, self.dimension), dtype=np.float32)
@@ -162,10 +160,8 @@ def read_embeddings(data: bytes, where: str, num_texts: int, dimension: int) -> 
         UsageError: this is no such answer; a text has no vector, or two; a vector has another dimension, numbers that
             are not finite, or only zeros.
     """
-    try:
-        answer = msgspec.json.decode(data, type=_Answer)
-    except NOT_JSON as error:
-        raise UsageError(f"{where} answers with no embeddings ({error}): {shortened(data)}") from error
+    what = f"{where} answers with no embeddings"
+    answer = decode_json(data, what, _Answer, error=UsageError, hint=f": {shortened(data)}")
     found: dict[int, Any] = {}
     for item in answer.data:
         if item.index in found or not 0 <= item.index < num_texts:

@@ -17,7 +17,7 @@ import numpy as np
 
 from learnloop.core.arrays import F32
 from learnloop.core.checks import check_choice, check_range
-from learnloop.core.errors import MissingExtraError, UsageError
+from learnloop.core.errors import MissingExtraError
 from learnloop.models.made_files import default_cache_folder, made_file
 from learnloop.models.sentence_graph import RECIPE, Precision, sentence_graph
 from learnloop.models.sentence_weights import (
@@ -28,7 +28,7 @@ from learnloop.models.sentence_weights import (
     find_model,
     read_checked,
 )
-from learnloop.models.vectors import unit_vectors
+from learnloop.models.vectors import checked_texts, unit_vectors, whole_text
 
 DIMENSION = 384
 MAX_TOKENS = 256
@@ -84,10 +84,8 @@ class LocalEmbedder:
         Each is computed alone, so that its vector is the same in any company. Half of a surrogate pair is read as the
         replacement character.
         """
-        if isinstance(texts, str):
-            raise UsageError("a list of texts is needed, not one text; put it into a list")
         vectors = np.empty((len(texts), DIMENSION), dtype=np.float32)
-        for row, text in enumerate(texts):
+        for row, text in enumerate(checked_texts(texts)):
             vectors[row] = self._session.run(None, {"ids": self._ids(text)})[0]
         return unit_vectors(self.name, vectors, len(texts), DIMENSION)
 
@@ -96,8 +94,7 @@ class LocalEmbedder:
         return len(self._ids(text))
 
     def _ids(self, text: str) -> Any:
-        read = text[:MAX_CHARACTERS].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        return np.array(self._tokenizer.encode(read).ids, dtype=np.int64)
+        return np.array(self._tokenizer.encode(whole_text(text[:MAX_CHARACTERS])).ids, dtype=np.int64)
 
 
 def graph_path(folder: Path, precision: Precision) -> Path:

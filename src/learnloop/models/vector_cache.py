@@ -16,7 +16,7 @@ from learnloop.core.arrays import F32
 from learnloop.core.checks import check_range
 from learnloop.core.errors import CorruptError, StoreReadOnlyError, UnreachableError, UsageError
 from learnloop.core.protocols import Embedder
-from learnloop.models.vectors import MAX_DIMENSION, text_hash, unit_vectors
+from learnloop.models.vectors import MAX_DIMENSION, checked_texts, text_hash, unit_vectors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -163,9 +163,7 @@ class CachedEmbedder:
             UsageError: the other embedder gives vectors of another shape, or numbers that are not finite; nothing of
                 them is kept.
         """
-        if isinstance(texts, str):
-            raise UsageError("a list of texts is needed, not one text; put it into a list")
-        keys = [text_hash(text) for text in texts]
+        keys = [text_hash(text) for text in checked_texts(texts)]
         distinct = dict(zip(keys, texts, strict=True))
         known = self._cache.get(self.content_id, list(distinct), self.dimension)
         missing = {key: text for key, text in distinct.items() if key not in known}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,22 @@ def unit_vectors(where: str, values: NDArray[Any], num_texts: int, dimension: in
     if not lengths.all():
         raise UsageError(f"{where} gives a vector of zeros for text {int(np.argmin(lengths))}; it has no direction")
     return np.asarray(wide / lengths[:, None], dtype=np.float32)
+
+
+def checked_texts(texts: Sequence[str]) -> Sequence[str]:
+    """Returns ``texts``.
+
+    Raises:
+        UsageError: it is one text, which is a sequence of its characters.
+    """
+    if isinstance(texts, str):
+        raise UsageError("a list of texts is needed, not one text; put it into a list")
+    return texts
+
+
+def whole_text(text: str) -> str:
+    """Returns ``text`` with the replacement character in the place of half surrogate pairs."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def text_hash(text: str) -> bytes:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 
-from learnloop.core.checks import check_range
+from learnloop.core.checks import check_range, is_number
 from learnloop.core.records import PolicyVersion
 
 
 def reward_of(version: PolicyVersion) -> float | None:
     """Returns the version's held-out reward, or None where it has none."""
     value = version.metrics.get("reward")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
+    return float(value) if is_number(value) else None
 
 
 def removable(

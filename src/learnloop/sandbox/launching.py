@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
 
 from learnloop.core.errors import SandboxError
 from learnloop.sandbox.cgroups import Group, groups_of
 from learnloop.sandbox.interrupts import uninterrupted
-from learnloop.sandbox.records import Command, Ending, Limits, Outcome
-from learnloop.sandbox.running import Heard, Running
+from learnloop.sandbox.records import Command, Limits, Outcome
+from learnloop.sandbox.running import Running
 
 
 def launch(command: Command, limits: Limits) -> Outcome:
@@ -23,7 +24,7 @@ def launch(command: Command, limits: Limits) -> Outcome:
             group = _make_group(limits, stack)
             running = stack.enter_context(contextlib.closing(Running(command, limits, group)))
         running.begin()
-        return _outcome(running, command, running.listen(command.stdin, group), group, limits)
+        return _with_files(running, command, running.listen(command.stdin, group))
 
 
 def launch_pair(first: Command, second: Command, limits: Limits) -> tuple[Outcome, Outcome]:
@@ -40,12 +41,10 @@ def launch_pair(first: Command, second: Command, limits: Limits) -> tuple[Outcom
                 each.begin()
             listened = pool.submit(pair[1].listen, second.stdin, groups[1])
             try:
-                heard = pair[0].listen(first.stdin, groups[0])
+                outcome = pair[0].listen(first.stdin, groups[0])
             finally:
                 pair[1].kill()
-            outcomes = [_outcome(pair[0], first, heard, groups[0], limits)]
-            outcomes.append(_outcome(pair[1], second, listened.result(), groups[1], limits))
-    return outcomes[0], outcomes[1]
+            return _with_files(pair[0], first, outcome), _with_files(pair[1], second, listened.result())
 
 
 @contextlib.contextmanager
@@ -77,38 +76,7 @@ def _make_group(limits: Limits, stack: contextlib.ExitStack) -> Group | None:
     return group
 
 
-def _outcome(running: Running, command: Command, heard: Heard, group: Group | None, limits: Limits) -> Outcome:
-    code, number = _read_status(heard)
-    used = heard.cpu_seconds if group is None else group.cpu_seconds
-    ended_by = heard.ended_by
-    if ended_by is None:
-        ended_by = Ending.EXITED if number is None else Ending.SIGNALLED
-        is_over = used is not None and used >= limits.cpu_seconds
-        if number == signal.SIGXCPU or (number == signal.SIGKILL and is_over):
-            ended_by = Ending.CPU
-        elif number == signal.SIGKILL and group is not None and group.is_memory_exhausted:
-            ended_by = Ending.MEMORY
+def _with_files(running: Running, command: Command, outcome: Outcome) -> Outcome:
     with uninterrupted():
         found = running.collect(command.returns)
-    return Outcome(
-        exit_code=code,
-        signal=number,
-        ended_by=ended_by,
-        stdout=heard.stdout,
-        stderr=heard.stderr,
-        is_output_cut=heard.is_output_cut,
-        wall_seconds=heard.wall_seconds,
-        cpu_seconds=used,
-        peak_memory_bytes=None if group is None else group.peak_memory_bytes,
-        files=found.files,
-        left_out=found.left_out,
-    )
-
-
-def _read_status(heard: Heard) -> tuple[int | None, int | None]:
-    """Returns the exit code, or the signal."""
-    if heard.ended_by is not None:
-        return None, int(signal.SIGKILL)
-    if heard.status < 0:
-        return None, -heard.status
-    return (None, heard.status - 128) if 128 < heard.status <= 128 + signal.NSIG else (heard.status, None)
+    return msgspec.structs.replace(outcome, files=found.files, left_out=found.left_out)

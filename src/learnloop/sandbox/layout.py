@@ -10,7 +10,6 @@ import functools
 import os
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 BOX = "/box"
@@ -25,17 +24,8 @@ _ETC = ("/etc/ld.so.cache", "/etc/alternatives")
 """Where libraries are, and which program a generic name means."""
 
 
-@dataclass(frozen=True)
-class Laid:
-    """A file that is to lie in the work folder."""
-
-    path: str
-    descriptor: int
-    """Of what it holds."""
-
-
 def arguments(
-    *, as_root: bool, disk_bytes: int, seccomp: int, info: int, files: Iterable[Laid], env: dict[str, str]
+    *, as_root: bool, disk_bytes: int, seccomp: int, info: int, files: Iterable[tuple[str, int]], env: dict[str, str]
 ) -> list[str]:
     """Returns what bubblewrap is told: all but the command.
 
@@ -46,7 +36,7 @@ def arguments(
         disk_bytes: how much the box holds.
         seccomp: the descriptor of the filter.
         info: the descriptor that the process id is written to.
-        files: in the work folder.
+        files: in the work folder: the path of each, and the descriptor of what it holds.
         env: all variables.
     """
     told = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
@@ -77,19 +67,19 @@ def _devices() -> list[str]:
     return told
 
 
-def _box(disk_bytes: int, files: Iterable[Laid]) -> list[str]:
+def _box(disk_bytes: int, files: Iterable[tuple[str, int]]) -> list[str]:
     """Returns the file system that can be written; what is in it is everybody's, as there is one user alone."""
     told = ["--perms", "0755", "--size", str(disk_bytes), "--tmpfs", BOX]
     for folder in (WORK, f"{BOX}/tmp"):
         told += ["--perms", "0777", "--dir", folder]
     told += ["--symlink", f"{BOX}/tmp", "/tmp", "--symlink", f"{BOX}/tmp", "/dev/shm"]
     made = {"."}
-    for file in files:
-        for parent in reversed([str(each) for each in Path(file.path).parents]):
+    for path, descriptor in files:
+        for parent in reversed([str(each) for each in Path(path).parents]):
             if parent not in made:
                 made.add(parent)
                 told += ["--perms", "0777", "--dir", f"{WORK}/{parent}"]
-        told += ["--perms", "0666", "--file", str(file.descriptor), f"{WORK}/{file.path}"]
+        told += ["--perms", "0666", "--file", str(descriptor), f"{WORK}/{path}"]
     return told
 
 

@@ -8,7 +8,9 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from learnloop.core.errors import SandboxError
 from learnloop.sandbox.cgroups import groups_of
@@ -16,20 +18,10 @@ from learnloop.sandbox.launching import launch
 from learnloop.sandbox.layout import ENVIRONMENT
 from learnloop.sandbox.records import MIB, Command, Limits, Protection, SandboxReport
 
-MANDATORY = (
-    "network",
-    "host files",
-    "environment secrets",
-    "other processes",
-    "privileges",
-    "process group kill",
-    "memory of a process",
-    "cpu time of a process",
-    "output cap",
-)
-OPTIONAL = ("number of processes", "disk", "memory of the group", "cpu time of the group", "processes of the group")
 _LIMITS = Limits(wall_seconds=30.0, cpu_seconds=7.0, memory_bytes=256 * MIB, num_processes=12, output_bytes=65536)
 _lock = threading.Lock()
+Told = Mapping[str, Any]
+"""What the code that tried says."""
 
 TRIAL = r"""
 import errno, json, os, resource, socket, sys, time
@@ -106,16 +98,28 @@ def probe() -> SandboxReport:
 def probe_once(process: int) -> SandboxReport:
     """Returns what was found out for a process, whose forks find out for themselves."""
     del process
+    failure, held = None, dict.fromkeys(TRIALS, False)
     try:
-        told, reason = try_out()
+        held = judge_trial(try_out())
     except SandboxError as error:
-        return _report({}, dict.fromkeys(MANDATORY + OPTIONAL, str(error)))
-    return _report(judge_trial(told), reason)
+        failure = str(error)
+    advice = groups_of(os.getpid()).trees.reason
+    protections = []
+    for name, trial in TRIALS.items():
+        reason = failure or (advice if name.endswith("group") else None) or "it was tried out, and code got through"
+        why = None if held[name] else reason
+        protections.append(Protection(name=name, is_mandatory=trial.is_mandatory, is_active=held[name], reason=why))
+    return SandboxReport(protections=protections)
 
 
-def try_out() -> tuple[Mapping[str, Any], dict[str, str]]:
-    """Returns what code says that tries to break out, and for each protection why it may not hold."""
-    limits = Limits(**{name: getattr(_LIMITS, name) for name in _LIMITS.__struct_fields__} | {"disk_bytes": 4 * MIB})
+def judge_trial(told: Told) -> dict[str, bool]:
+    """Returns by its name whether each protection held."""
+    return {name: bool(trial.held(told)) for name, trial in TRIALS.items()}
+
+
+def try_out() -> Told:
+    """Runs code that tries, and returns what it says."""
+    limits = msgspec.structs.replace(_LIMITS, disk_bytes=4 * MIB)
     theirs = os.readlink("/proc/self/ns/net")
     with tempfile.NamedTemporaryFile(prefix="learnloop-probe-") as secret:
         os.chmod(secret.name, 0o644)
@@ -125,50 +129,43 @@ def try_out() -> tuple[Mapping[str, Any], dict[str, str]]:
         raise SandboxError(f"a trial in the sandbox ended by {outcome.ended_by} with {outcome.exit_code}: {said}")
     flood = Command(argv=["python", "-I", "-S", "-c", "import os\nwhile True: os.write(1, bytes(65536))"])
     cut = launch(flood, limits)
-    trees = groups_of(os.getpid()).trees
-    told = {**json.loads(outcome.stdout), "cut": cut.is_output_cut and len(cut.stdout) == limits.output_bytes}
-    told["trees"] = sorted(trees.places)
-    advice = trees.reason or "it was tried out, and code got through"
-    return told, dict.fromkeys(MANDATORY + OPTIONAL, "it was tried out, and code got through") | {
-        name: advice for name in OPTIONAL if name.endswith("group")
-    }
+    is_cut = cut.is_output_cut and len(cut.stdout) == limits.output_bytes
+    return {**json.loads(outcome.stdout), "cut": is_cut, "trees": sorted(groups_of(os.getpid()).trees.places)}
 
 
-def judge_trial(told: Mapping[str, Any]) -> dict[str, bool]:
-    """Returns which protections held in a trial, by its outcome."""
+class Trial(NamedTuple):
+    """How it is judged whether a protection held."""
+
+    held: Callable[[Told], bool]
+    """Says so by what the code told that tried."""
+    is_mandatory: bool = True
+
+
+def _has_no_privileges(told: Told) -> bool:
     status = told["status"]
+    is_filtered = status["NoNewPrivs"] == "1" and status["Seccomp"] == "2"
+    return status["CapEff"].strip("0") == "" and is_filtered and status["Uid"].split()[0] != "0"
+
+
+def _has_no_secrets(told: Told) -> bool:
     known = {**ENVIRONMENT, "PWD": ENVIRONMENT["HOME"]}
-    checks: dict[str, Callable[[], bool]] = {
-        "network": lambda: told["sockets"] and not told["namespace"] and set(told["interfaces"]) <= {"lo"},
-        "host files": lambda: not told["found"] and not told["written"],
-        "environment secrets": lambda: all(known.get(name) == value for name, value in told["env"].items()),
-        "other processes": lambda: len(told["processes"]) <= 4,
-        "privileges": lambda: (
-            status["CapEff"].strip("0") == "" and status["NoNewPrivs"] == "1" and status["Seccomp"] == "2"
-            and status["Uid"].split()[0] != "0"
-        ),
-        "process group kill": lambda: told["processes"][0] == 1,  # the first in a space of its own, whose end ends all
-        "memory of a process": lambda: told["memory"] and told["as"] == _LIMITS.memory_bytes,
-        "cpu time of a process": lambda: told["cpu"] == _LIMITS.cpu_seconds,
-        "output cap": lambda: told["cut"],
-        "number of processes": lambda: told["forked"] < _LIMITS.num_processes + 2,
-        "disk": lambda: told["filled"] <= 4 * MIB,
-        "memory of the group": lambda: "memory" in told["trees"],
-        "cpu time of the group": lambda: "cpuacct" in told["trees"],
-        "processes of the group": lambda: "pids" in told["trees"],
-    }  # fmt: skip
-    return {name: bool(check()) for name, check in checks.items()}
+    return all(known.get(name) == value for name, value in told["env"].items())
 
 
-def _report(held: Mapping[str, bool], reasons: Mapping[str, str]) -> SandboxReport:
-    return SandboxReport(
-        protections=[
-            Protection(
-                name=name,
-                is_mandatory=name in MANDATORY,
-                is_active=held.get(name, False),
-                reason=None if held.get(name, False) else reasons[name],
-            )
-            for name in MANDATORY + OPTIONAL
-        ]
-    )
+TRIALS: Mapping[str, Trial] = {
+    "network": Trial(lambda told: told["sockets"] and not told["namespace"] and set(told["interfaces"]) <= {"lo"}),
+    "host files": Trial(lambda told: not told["found"] and not told["written"]),
+    "environment secrets": Trial(_has_no_secrets),
+    "other processes": Trial(lambda told: len(told["processes"]) <= 4),
+    "privileges": Trial(_has_no_privileges),
+    "process group kill": Trial(lambda told: told["processes"][0] == 1),  # the first in a space of its own ends all
+    "memory of a process": Trial(lambda told: told["memory"] and told["as"] == _LIMITS.memory_bytes),
+    "cpu time of a process": Trial(lambda told: told["cpu"] == _LIMITS.cpu_seconds),
+    "output cap": Trial(lambda told: told["cut"]),
+    "number of processes": Trial(lambda told: told["forked"] < _LIMITS.num_processes + 2, False),
+    "disk": Trial(lambda told: told["filled"] <= 4 * MIB, False),
+    "memory of the group": Trial(lambda told: "memory" in told["trees"], False),
+    "cpu time of the group": Trial(lambda told: "cpuacct" in told["trees"], False),
+    "processes of the group": Trial(lambda told: "pids" in told["trees"], False),
+}
+"""The protections by name."""

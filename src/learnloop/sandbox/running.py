@@ -20,14 +20,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from learnloop.core.errors import SandboxError, UsageError
 from learnloop.sandbox.cgroups import Group
 from learnloop.sandbox.collecting import Collected, collect
 from learnloop.sandbox.interrupts import uninterrupted
-from learnloop.sandbox.layout import ENVIRONMENT, PYTHON, WORK, Laid, arguments
-from learnloop.sandbox.records import Command, Ending, Limits
+from learnloop.sandbox.layout import ENVIRONMENT, PYTHON, WORK, arguments
+from learnloop.sandbox.records import Command, Ending, Limits, Outcome
 from learnloop.sandbox.seccomp import build_filter
 
 START_SECONDS = 60.0
@@ -51,35 +50,6 @@ _LINK = (
     "os.dup2(r,3);os.dup2(w,4);os.closerange(5,256);os.execvp(sys.argv[3],sys.argv[3:])"
 )
 """Gives a command of a pair the pipes to its partner as 3 and 4."""
-
-
-@dataclass
-class Heard:
-    """What is known of a process after it ended."""
-
-    status: int
-    """The exit code, or minus the signal."""
-    ended_by: Ending | None
-    """None: by itself."""
-    stdout: bytes
-    stderr: bytes
-    is_output_cut: bool
-    wall_seconds: float
-    cpu_seconds: float | None
-    """Of all that were waited for; None: it was killed, so not all were."""
-
-
-@dataclass
-class _Output:
-    parts: list[bytes] = field(default_factory=list)
-    size: int = 0
-
-    def take(self, data: bytes, limit: int) -> bool:
-        """Keeps what fits and returns whether all did."""
-        fits = data[: limit - self.size]
-        self.parts.append(fits)
-        self.size += len(fits)
-        return len(fits) == len(data)
 
 
 class Running:
@@ -142,7 +112,7 @@ class Running:
         laid = []
         for path, content in command.files.items():
             theirs.append(_memory_file(content))
-            laid.append(Laid(path, theirs[-1]))
+            laid.append((path, theirs[-1]))
         told = arguments(
             as_root=as_root, disk_bytes=self._limits.disk_bytes, seccomp=theirs[1], info=theirs[0], files=laid,
             env={**ENVIRONMENT, **command.env},
@@ -201,8 +171,8 @@ class Running:
         with contextlib.suppress(BrokenPipeError):  # it was killed; that is found when it is listened to
             os.write(self._pipe(0), b"\n")
 
-    def listen(self, stdin: bytes, group: Group | None) -> Heard:
-        """Feeds and hears the command until it ends, or is ended for what it used."""
+    def listen(self, stdin: bytes, group: Group | None) -> Outcome:
+        """Feeds and hears the command until it ends, or is ended for what it used; ``collect`` brings its files."""
         if self._process is None or self._first is None:
             raise SandboxError("the sandbox was not started")
         begun = time.monotonic()
@@ -216,17 +186,31 @@ class Running:
         pump.drain()
         if ended_by is None and pump.is_cut:
             ended_by = Ending.OUTPUT
-        if ended_by is None and self._is_killed and self._process.returncode == 128 + signal.SIGKILL:
+        status = self._process.returncode
+        if ended_by is None and self._is_killed and status == 128 + signal.SIGKILL:
             ended_by = Ending.PARTNER
-        return Heard(
-            status=self._process.returncode,
-            ended_by=ended_by,
-            stdout=b"".join(pump.outputs[0].parts),
-            stderr=b"".join(pump.outputs[1].parts),
+        used = group.cpu_seconds if group is not None else self._cpu_seconds if ended_by is None else None
+        code, number = (None, int(signal.SIGKILL)) if ended_by is not None else _read_status(status)
+        return Outcome(
+            exit_code=code,
+            signal=number,
+            ended_by=ended_by or self._own_end(number, used, group),
+            stdout=bytes(pump.outputs[0]),
+            stderr=bytes(pump.outputs[1]),
             is_output_cut=pump.is_cut,
             wall_seconds=seconds,
-            cpu_seconds=self._cpu_seconds if ended_by is None else None,
+            cpu_seconds=used,
+            peak_memory_bytes=None if group is None else group.peak_memory_bytes,
         )
+
+    def _own_end(self, number: int | None, used: float | None, group: Group | None) -> Ending:
+        """Returns why a command ended that nobody here ended: ``number`` is the signal, if one did."""
+        is_over = used is not None and used >= self._limits.cpu_seconds
+        if number == signal.SIGXCPU or (number == signal.SIGKILL and is_over):
+            return Ending.CPU
+        if number == signal.SIGKILL and group is not None and group.is_memory_exhausted:
+            return Ending.MEMORY
+        return Ending.EXITED if number is None else Ending.SIGNALLED
 
     def collect(self, wanted: Sequence[str]) -> Collected:
         """Returns the files that the command left; it has ended."""
@@ -259,7 +243,7 @@ class Running:
 
     @uninterrupted()
     def close(self) -> None:
-        """Ends what runs and gives all back; again is harmless."""
+        """Ends what runs and gives all back; a second time is harmless."""
         try:
             self._kill()
         finally:
@@ -267,9 +251,8 @@ class Running:
                 if each is not None:
                     os.close(each)
             self._first = self._folder = self._info = None
-            for pipe in (
-                () if self._process is None else (self._process.stdin, self._process.stdout, self._process.stderr)
-            ):
+            process = self._process
+            for pipe in () if process is None else (process.stdin, process.stdout, process.stderr):
                 if pipe is not None:
                     with contextlib.suppress(BrokenPipeError):
                         pipe.close()
@@ -279,7 +262,7 @@ class _Pump:
     """Moves bytes between us and a command: never more than the limits, never waiting for one of the pipes alone."""
 
     def __init__(self, process: subprocess.Popen[bytes], stdin: bytes, limits: Limits) -> None:
-        self.outputs = (_Output(), _Output())
+        self.outputs = (bytearray(), bytearray())
         self.is_cut = False
         self._limits = limits
         self._stdin = memoryview(stdin)
@@ -344,7 +327,14 @@ class _Pump:
         if not data:
             self._selector.unregister(pipe)
             return True
-        is_within = self.outputs[number].take(data, self._limits.output_bytes)
+        return self._keep(number, data)
+
+    def _keep(self, number: int, data: bytes) -> bool:
+        """Keeps what fits and returns whether all did."""
+        output = self.outputs[number]
+        fitting = data[: self._limits.output_bytes - len(output)]
+        output += fitting
+        is_within = len(fitting) == len(data)
         self.is_cut = self.is_cut or not is_within
         return is_within
 
@@ -352,16 +342,21 @@ class _Pump:
         """Takes what is left in the pipes, which nobody writes to any more."""
         for number, pipe in enumerate(self._pipes):
             with contextlib.suppress(BlockingIOError):
-                while data := os.read(pipe.fileno(), _CHUNK):
-                    if not self.outputs[number].take(data, self._limits.output_bytes):
-                        self.is_cut = True
-                        break
+                while (data := os.read(pipe.fileno(), _CHUNK)) and self._keep(number, data):
+                    pass
 
     @uninterrupted()
     def close(self) -> None:
         """Gives back what it opened."""
         self._selector.close()
         os.close(self._end)
+
+
+def _read_status(status: int) -> tuple[int | None, int | None]:
+    """Returns the exit code, or the signal."""
+    if status < 0:
+        return None, -status
+    return (None, status - 128) if 128 < status <= 128 + signal.NSIG else (status, None)
 
 
 def program(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -252,26 +252,22 @@ class Connections:
         event.listen(engine, "rollback_savepoint", lambda connection, *given: connection.info.pop(KNOWN_AGENTS, None))
         self.writer = engine.execution_options(**{TRANSFORM: transform})
         self.reader = self.writer if place.in_memory else reader_engine(place)
-        self._lock = threading.RLock()  # a database in memory has one connection for all
+        # A database in memory has one connection for all.
+        self._turn: AbstractContextManager[object] = threading.RLock() if place.in_memory else nullcontext()
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """Yields the writer's connection; commits at the end, or rolls back."""
-        if self.place.in_memory:
-            with self._lock, _remembering(self.writer) as connection:
-                yield connection
-        else:
-            with _remembering(self.writer) as connection:
-                yield connection
+        with self._turn, _remembering(self.writer) as connection:
+            yield connection
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """Yields a connection that cannot write."""
-        if not self.place.in_memory:
-            with self.reader.begin() as connection:
+        with self._turn, self.reader.begin() as connection:
+            if not self.place.in_memory:
                 yield connection
-            return
-        with self._lock, self.reader.begin() as connection:
+                return
             connection.exec_driver_sql("PRAGMA query_only = ON")
             try:
                 yield connection

@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, Connection, Select, Subquery, column, delete, func, insert, select, text
+from sqlalchemy import BigInteger, Connection, Select, Subquery, column, delete, func, insert, inspect, select, text
 
 from learnloop.core.records import Json, Span
 from learnloop.store import schema
@@ -241,14 +241,8 @@ def _is_made(connection: Connection) -> bool:
 
 def _old_tables(connection: Connection) -> list[str]:
     """Returns the names of the index's tables, of any version, without those that FTS5 keeps below them."""
-    if connection.dialect.name == "sqlite":
-        query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB 'search_words_*'"
-    else:
-        query = (
-            "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() AND tablename LIKE 'search_words_%%'"
-        )
-    names = connection.exec_driver_sql(query).scalars()
-    return [name for name in names if name.removeprefix("search_words_").isdigit()]
+    names = inspect(connection).get_table_names()
+    return [name for name in names if re.fullmatch(r"search_words_\d+", name)]
 
 
 def _next_ids(connection: Connection, episode_ids: Collection[str]) -> dict[str, int]:

@@ -27,29 +27,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import SchemaItem
 
-from learnloop.core.records import (
-    Agent,
-    AliasMove,
-    ApiKey,
-    Certificate,
-    Decision,
-    DecisionActivation,
-    Episode,
-    Event,
-    IdempotentAnswer,
-    LabelRequest,
-    LearningUpdate,
-    Memory,
-    ModelCheckpoint,
-    PolicySettings,
-    PolicyVersion,
-    Record,
-    Reward,
-    RewardShare,
-    Span,
-    Task,
-    Transition,
-)
+from learnloop.core import records
+from learnloop.core.records import Record
 from learnloop.store.columns import BOOLEAN, BYTES, EMBEDDING, FLOAT, INTEGER, JSON, TEXT, TIME, StoredType
 
 metadata = MetaData(
@@ -102,21 +81,21 @@ def _counted(kind: type[Record]) -> tuple[SchemaItem, ...]:
     return (count,) if key == "sequence" else (count, Column(key, TEXT, nullable=False, unique=True))
 
 
-agents = _table(Agent, "agents")
-tasks = _table(Task, "tasks")
+agents = _table(records.Agent, "agents")
+tasks = _table(records.Task, "tasks")
 episodes = _table(
-    Episode,
+    records.Episode,
     "episodes",
     Index(None, "trace_id"),
     Index(None, "agent_id"),
     Index(None, "task_id"),
     Index(None, "started_at", "episode_id"),
 )
-spans = _table(Span, "spans", Index(None, "trace_id"), Index(None, "episode_id"))
+spans = _table(records.Span, "spans", Index(None, "trace_id"), Index(None, "episode_id"))
 decisions = _table(
-    Decision,
+    records.Decision,
     "decisions",
-    *_counted(Decision),
+    *_counted(records.Decision),
     Column("is_deferred", BOOLEAN, nullable=False, server_default=false()),
     Index(None, "episode_id"),
     Index(None, "agent_id", "policy", "sequence"),
@@ -125,26 +104,26 @@ decisions = _table(
     sqlite_autoincrement=True,
 )
 rewards = _table(
-    Reward,
+    records.Reward,
     "rewards",
-    *_counted(Reward),
+    *_counted(records.Reward),
     Index(None, "episode_id"),
     Index(None, "decision_id"),
     sqlite_autoincrement=True,
 )
 policy_versions = _table(
-    PolicyVersion, "policy_versions", UniqueConstraint("policy", "version"), Index(None, "content_hash")
+    records.PolicyVersion, "policy_versions", UniqueConstraint("policy", "version"), Index(None, "content_hash")
 )
 policy_aliases = _table(
-    AliasMove,
+    records.AliasMove,
     "policy_aliases",
     Column("policy_version_id", TEXT, ForeignKey("policy_versions.policy_version_id"), nullable=False),
     Index(None, "policy", "alias"),
     Index(None, "policy_version_id"),
 )
-certificates = _table(Certificate, "certificates", Index(None, "content_hash"))
+certificates = _table(records.Certificate, "certificates", Index(None, "content_hash"))
 agent_memories = _table(
-    Memory,
+    records.Memory,
     "agent_memories",
     Column("embedding", EMBEDDING, nullable=True),
     Column("embedding_dimension", INTEGER, nullable=True),
@@ -155,9 +134,11 @@ agent_memories = _table(
     ),
     Index(None, "agent_id", "memory_type"),
 )
-training_transitions = _table(Transition, "training_transitions", Index(None, "agent_id"), Index(None, "batch_id"))
+training_transitions = _table(
+    records.Transition, "training_transitions", Index(None, "agent_id"), Index(None, "batch_id")
+)
 reward_history = _table(
-    RewardShare,
+    records.RewardShare,
     "reward_history",
     Index(None, "completion_id"),
     Index(None, "episode_id"),
@@ -167,15 +148,20 @@ reward_history = _table(
     Index(None, "span_id"),
 )
 label_requests = _table(
-    LabelRequest, "label_requests", Index(None, "episode_id"), Index(None, "status", "priority", "label_request_id")
+    records.LabelRequest,
+    "label_requests",
+    Index(None, "episode_id"),
+    Index(None, "status", "priority", "label_request_id"),
 )
-decision_activations = _table(DecisionActivation, "decision_activations", Index(None, "created_at"))
-policy_settings = _table(PolicySettings, "policy_settings", UniqueConstraint("agent_id", "policy", "version"))
-learning_updates = _table(LearningUpdate, "learning_updates", Index(None, "agent_id", "policy", "learning_update_id"))
-idempotent_answers = _table(IdempotentAnswer, "idempotent_answers", Index(None, "created_at"))
-model_checkpoints = _table(ModelCheckpoint, "model_checkpoints", Index(None, "agent_id"))
-api_keys = _table(ApiKey, "api_keys", Column("secret_hash", TEXT, nullable=False, unique=True))
-events = _table(Event, "events", *_counted(Event), sqlite_autoincrement=True)
+decision_activations = _table(records.DecisionActivation, "decision_activations", Index(None, "created_at"))
+policy_settings = _table(records.PolicySettings, "policy_settings", UniqueConstraint("agent_id", "policy", "version"))
+learning_updates = _table(
+    records.LearningUpdate, "learning_updates", Index(None, "agent_id", "policy", "learning_update_id")
+)
+idempotent_answers = _table(records.IdempotentAnswer, "idempotent_answers", Index(None, "created_at"))
+model_checkpoints = _table(records.ModelCheckpoint, "model_checkpoints", Index(None, "agent_id"))
+api_keys = _table(records.ApiKey, "api_keys", Column("secret_hash", TEXT, nullable=False, unique=True))
+events = _table(records.Event, "events", *_counted(records.Event), sqlite_autoincrement=True)
 
 TABLES: Mapping[type[Record], Table] = MappingProxyType(_tables)
 """Each kind of record and its table, in an order in which references point back."""

@@ -115,7 +115,7 @@ class Store:
         )
         self._writer = Writer(target, queue_size=queue_size, patience=patience)
         self.offer = self._writer.offer  # type: ignore[method-assign]  # one call less on the path of the agent
-        atexit.register(self._close_at_exit)
+        atexit.register(self.close)
 
     def _committed(self) -> None:
         self._feed.committed()
@@ -284,7 +284,7 @@ class Store:
         """
         if self._closed:
             return
-        atexit.unregister(self._close_at_exit)
+        atexit.unregister(self.close)
         if self._writer.is_abandoned:
             self._closed = True
             return
@@ -313,9 +313,6 @@ class Store:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
-
-    def _close_at_exit(self) -> None:
         self.close()
 
     def _submit(self, job: Job) -> Future[Any]:

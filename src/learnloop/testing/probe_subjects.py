@@ -14,7 +14,7 @@ from learnloop.algorithms.building import build_algorithm, configure, find_algor
 from learnloop.core.decoding import convert_record
 from learnloop.core.errors import UsageError, one_of
 from learnloop.core.spaces import Spaces
-from learnloop.testing.probes import GAMMA, PROBES
+from learnloop.testing.probes import GAMMA, PROBES, Probe
 
 Options = Mapping[str, Any]
 NO_OPTIONS: Options = MappingProxyType({})
@@ -28,17 +28,13 @@ class Make(Protocol):
         ...
 
 
-class Choice(NamedTuple):
-    """A probe that is not in ``PROBES``: what is chosen is judged, not what is said of it."""
-
-    env: str
-    catches: str
-
-
-CHOICES: Mapping[str, Choice] = {
-    "P11": Choice("learnloop/MaskedReward-v0", "masks that are not kept"),
-    "P12": Choice("learnloop/ChangingReward-v0", "learning that stops"),
+CHOICES: Mapping[str, Probe] = {
+    "P11": Probe("P11", "MaskedReward", "masks that are not kept", {}),
+    "P12": Probe("P12", "ChangingReward", "learning that stops", {}),
 }
+"""Probes that are not in ``PROBES``: what is chosen is judged, not what is said of it."""
+KNOWN: Mapping[str, Probe] = {**PROBES, **CHOICES}
+"""All that judge an algorithm."""
 ELSEWHERE = {"P13": "credit (learnloop.testing.credit_probe)", "P14": "a replay (learnloop.testing.replay_probe)"}
 """Probes that judge something else than an algorithm."""
 DEFAULT_PROBES = (*PROBES, "P11")

@@ -31,6 +31,7 @@ from learnloop.core.seeding import generator
 from learnloop.envs.probes import NOISE_SIZE, TARGET
 
 Family = Literal["actor-critic", "q", "soft-q"]
+Quantity = Literal["value", "action_probabilities", "action_values", "action", "action_value"]
 Outcome = tuple[float, float | None]
 """A reward and the next observation; None: the episode ends."""
 State = Sequence[Outcome] | Callable[[float], Outcome]
@@ -78,7 +79,7 @@ class Judged:
 class Expectation(NamedTuple):
     """What must be said: ``quantity`` of an observation (and an action) lies between ``low`` and ``high``."""
 
-    quantity: Literal["value", "action_probabilities", "action_values", "action", "action_value"]
+    quantity: Quantity
     observation: float
     action: float | None
     low: float
@@ -252,11 +253,7 @@ def _said(says: Callable[..., Any], each: Expectation, observation: F32) -> floa
 
 
 def _around(
-    quantity: Literal["value", "action_probabilities", "action_values", "action", "action_value"],
-    observation: float,
-    action: float | None,
-    wanted: float,
-    tolerance: float,
+    quantity: Quantity, observation: float, action: float | None, wanted: float, tolerance: float
 ) -> Expectation:
     return Expectation(quantity, observation, action, wanted - tolerance, wanted + tolerance)
 

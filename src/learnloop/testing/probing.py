@@ -24,6 +24,7 @@ from learnloop.testing.probe_subjects import (
     CHOICES,
     DEFAULT_PROBES,
     ELSEWHERE,
+    KNOWN,
     NO_OPTIONS,
     Make,
     Options,
@@ -238,11 +239,9 @@ def check_probes(names: Sequence[str], *, continuous: bool = False) -> list[str]
     """
     for name in names:
         if name in ELSEWHERE:
-            raise UsageError(
-                f"{name} judges {ELSEWHERE[name]}, no algorithm; probes are {one_of([*PROBES, *CHOICES], 20)}"
-            )
-        if name not in PROBES and name not in CHOICES:
-            raise UsageError(f"there is no probe {name!r}; known are {one_of([*PROBES, *CHOICES], 20)}")
+            raise UsageError(f"{name} judges {ELSEWHERE[name]}, no algorithm; probes are {one_of(KNOWN, 20)}")
+        if name not in KNOWN:
+            raise UsageError(f"there is no probe {name!r}; known are {one_of(KNOWN, 20)}")
         if continuous and name in CHOICES:
             raise UsageError(f"{name} has discrete actions only; leave it out, or continuous")
     return list(dict.fromkeys(names))
@@ -270,7 +269,7 @@ def run_probe(
     return ProbeOutcome(
         probe=probe,
         env=env,
-        catches=CHOICES[probe].catches if probe in CHOICES else PROBES[probe].catches,
+        catches=KNOWN[probe].catches,
         family=family,
         verdict=verdict,
         said=said,
@@ -280,8 +279,7 @@ def run_probe(
 
 
 def _family_and_env(subject: Subject, probe: str, plan: Plan, settings: Settings) -> tuple[Family, str]:
-    env = CHOICES[probe].env if probe in CHOICES else PROBES[probe].env_id("actor-critic", continuous=plan.continuous)
-    stream = make_stream(env, 1)
+    stream = make_stream(KNOWN[probe].env_id("actor-critic", continuous=plan.continuous), 1)
     stream.close()
     algorithm = subject.make(settings.options, stream.spaces, lanes=settings.lanes, seed=plan.seed)
     family = plan.family or family_of(algorithm)
@@ -293,8 +291,7 @@ def _family_and_env(subject: Subject, probe: str, plan: Plan, settings: Settings
         judge(algorithm, family, continuous=plan.continuous)  # before it is trained for nothing
         if family == "soft-q":
             temperature_of(algorithm)
-        env = PROBES[probe].env_id(family, continuous=plan.continuous)
-    return family, env
+    return family, KNOWN[probe].env_id(family, continuous=plan.continuous)
 
 
 def _trained(

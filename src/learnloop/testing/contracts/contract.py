@@ -67,6 +67,12 @@ def skip(reason: str) -> NoReturn:
     raise SkipTest(reason)
 
 
+def needs(holds: object, reason: str) -> None:
+    """Ends a rule that does not apply, for this reason, unless ``holds``."""
+    if not holds:
+        skip(reason)
+
+
 def expect(holds: object, promise: str, found: object, why: str) -> None:
     """Returns if ``holds``.
 

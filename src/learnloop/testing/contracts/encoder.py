@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from learnloop.core.errors import ContextError
-from learnloop.testing.contracts.contract import Contract, expect, fail, refuses, same, skip
+from learnloop.testing.contracts.contract import Contract, expect, fail, needs, refuses, same, skip
 
 _CHILD_SECONDS = 60
 _CHILD = """
@@ -171,8 +171,7 @@ class EncoderContract(Contract):
         """Stored as JSON and read again, it encodes the same."""
         encoder = self.make()
         read = self.again(encoder)
-        if read is None:
-            skip("again returns None: it is not stored by itself")
+        needs(read is not None, "again returns None: it is not stored by itself")
         why = "a policy is served with the encoder that was stored"
         for value in self.fitting():
             same(np.array(read.encode(value)), np.array(encoder.encode(value)), "stored, it encodes the same", why)

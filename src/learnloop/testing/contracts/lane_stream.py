@@ -16,6 +16,7 @@ from learnloop.core.seeding import generator
 from learnloop.core.spaces import ActionSpace, Box, Discrete, Spaces, num_choices
 from learnloop.core.stepping import Actions, LaneStep, Masks
 from learnloop.envs.spaces import random_actions
+from learnloop.testing.contracts.contract import expect
 
 Difference = Literal[
     "", "rewards", "terminated", "truncated", "both ends", "after a cut", "after an end", "invalid", "ignored reward"
@@ -61,6 +62,7 @@ class LaneStream:
     Attributes:
         observations: what the next actions are chosen on, shape ``(num_lanes, size)``.
         masks: which choices are allowed in them; None: all.
+        num_valid: steps so far in which a lane did not only reset itself.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class LaneStream:
         self._resetting = np.zeros(num_lanes, dtype=np.bool_)
         self.observations = self._noise()
         self.masks = self._draw_masks()
+        self.num_valid = 0
 
     def drive(self, algorithm: Actor, num_steps: int, *, learning: bool = True) -> Trace:
         """Lets ``algorithm`` act for ``num_steps`` of each lane, and learn."""
@@ -108,6 +111,7 @@ class LaneStream:
             valid, resetting, starts = ~self._resetting, ended, self._resetting
             rewards[~valid] = 100.0 if self._difference == "ignored reward" else 0.0
             self._resetting = resetting
+        self.num_valid += lanes if valid is None else int(np.count_nonzero(valid))
         observations = np.where(starts[:, None], fresh, final)
         if masks is not None and final_masks is not None:
             final_masks = np.where(ended[:, None], final_masks, masks)
@@ -179,6 +183,19 @@ def actions_fault(space: ActionSpace, actions: Any, num: int) -> str | None:
     highest = np.array((space.n,) if isinstance(space, Discrete) else space.nvec)
     picks = actions.reshape(num, -1)
     return None if ((picks >= 0) & (picks < highest)).all() else f"choices from {picks.min()} to {picks.max()}"
+
+
+def expect_action(space: ActionSpace, action: Any) -> None:
+    """Returns if one action has the form of the space, as agents are given it.
+
+    Raises:
+        ContractError: it has another.
+    """
+    if isinstance(space, Discrete):
+        is_fine = isinstance(action, int) and space.start <= action < space.start + space.n
+    else:
+        is_fine = np.shape(action) == (space.shape if isinstance(space, Box) else (len(space.nvec),))
+    expect(is_fine, f"act returns an action of {space}", repr(action), "an agent does what it says")
 
 
 def random_dataset(

@@ -17,10 +17,11 @@ from learnloop.core.errors import LearnloopError, UsageError
 from learnloop.core.seeding import generator
 from learnloop.core.spaces import ActionSpace, Box, Discrete, Spaces, num_choices
 from learnloop.registry.artifacts import encode_artifact
-from learnloop.testing.contracts.contract import Contract, expect, fail, refuses, same, skip
+from learnloop.testing.contracts.contract import Contract, expect, fail, needs, refuses, same
 from learnloop.testing.contracts.lane_stream import (
     Difference,
     actions_fault,
+    expect_action,
     num_forbidden,
     random_masks,
     spaces_for,
@@ -116,8 +117,7 @@ class LearnerContract(Contract):
     def test_masks_are_kept(self) -> None:
         """No action that a mask forbids is ever chosen, before learning or after."""
         spaces = [each for each in self.each_spaces() if not isinstance(each.action, Box)]
-        if not self.takes_masks or not spaces:
-            skip("it takes no masks, or its actions have no choices to mask")
+        needs(self.takes_masks and spaces, "it takes no masks, or its actions have no choices to mask")
         for each in spaces:
             for algorithm in (self.make(each, num_lanes=self.num_lanes, seed=0), self.learned(each, masked=True)):
                 self._look_at_masks(algorithm, each)
@@ -140,11 +140,7 @@ class LearnerContract(Contract):
             algorithm = self.learned(spaces)
             action = algorithm.act(self.noise(1)[0].tolist(), episode="live")
             space = spaces.action
-            if isinstance(space, Discrete):
-                is_fine = isinstance(action, int) and space.start <= action < space.start + space.n
-            else:
-                is_fine = np.shape(action) == (space.shape if isinstance(space, Box) else (len(space.nvec),))
-            expect(is_fine, f"act returns an action of {space}", repr(action), "an agent does what it says")
+            expect_action(space, action)
             algorithm.discard("live")
             wrong = [float("nan")] * self.observation_size
             why = "numbers that mean nothing would be learned from"
@@ -170,8 +166,7 @@ class LearnerContract(Contract):
 
     def test_learning_changes_parameters(self) -> None:
         """What is learned shows in parameter_hash, in num_updates and in the policy."""
-        if not self.learns:
-            skip("it does not learn")
+        needs(self.learns, "it does not learn")
         for spaces in self.each_spaces():
             fresh, learned = self.make(spaces, num_lanes=self.num_lanes, seed=1), self.learned(spaces)
             why = "a training that changes nothing has learned nothing, and a checkpoint would not differ"
@@ -199,15 +194,13 @@ class LearnerContract(Contract):
 
     def test_rewards_are_learned_from(self) -> None:
         """Other rewards give other parameters."""
-        if not (self.learns and self.uses_rewards):
-            skip("it learns nothing from rewards")
+        needs(self.learns and self.uses_rewards, "it learns nothing from rewards")
         why = "what does not depend on rewards cannot learn what they ask for"
         self._differ("", "rewards", "rewards are learned from", why)
 
     def test_terminated_and_truncated_are_kept_apart(self) -> None:
         """An end in the task is worth nothing, a cut is worth its last observation; where both, the end counts."""
-        if not (self.learns and self.uses_rewards and self.bootstraps):
-            skip("what comes later is worth nothing to it")
+        needs(self.learns and self.uses_rewards and self.bootstraps, "what comes later is worth nothing to it")
         why = "a time limit taken for an end teaches that living long is worthless"
         self._differ("terminated", "truncated", "a cut is not learned as an end", why)
         self._agree("terminated", "both ends", "where both flags are set, terminated counts", why)
@@ -227,8 +220,7 @@ class LearnerContract(Contract):
 
     def test_a_shuffled_twin_learns_something_else(self) -> None:
         """With ``shuffled`` it takes as many updates, and learns from something else. What it learns is not judged."""
-        if not self.learns:
-            skip("it does not learn")
+        needs(self.learns, "it does not learn")
         for spaces in self.each_spaces():
             plain, twin = self.learned(spaces), self.learned(spaces, shuffled=True)
             why = "a proof compares with a twin that learns from something else; the same proves nothing"
@@ -238,8 +230,7 @@ class LearnerContract(Contract):
 
     def test_figures_are_finite_and_named(self) -> None:
         """After an update, metrics holds figures by name, all of them finite; taken, they are gone."""
-        if not self.learns:
-            skip("it does not learn")
+        needs(self.learns, "it does not learn")
         for spaces in self.each_spaces():
             algorithm = self.learned(spaces)
             figures = algorithm.metrics.take()
@@ -278,8 +269,7 @@ class LearnerContract(Contract):
 
     def test_its_policy_is_served_as_it_was(self) -> None:
         """Stored and read again, a policy says the same to the bit."""
-        if not self.can_store:
-            skip("its policy cannot be stored")
+        needs(self.can_store, "its policy cannot be stored")
         for spaces in self.each_spaces():
             algorithm = self.learned(spaces)
             policy = algorithm.policy()

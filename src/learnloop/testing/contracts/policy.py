@@ -14,8 +14,8 @@ from learnloop.core.seeding import generator
 from learnloop.core.spaces import Box, Discrete, Spaces, num_choices
 from learnloop.nn.encoders.observation_encoder import ObservationEncoder
 from learnloop.registry.artifacts import encode_artifact
-from learnloop.testing.contracts.contract import Contract, expect, refuses, same, skip
-from learnloop.testing.contracts.lane_stream import actions_fault, num_forbidden, random_masks
+from learnloop.testing.contracts.contract import Contract, expect, needs, refuses, same, skip
+from learnloop.testing.contracts.lane_stream import actions_fault, expect_action, num_forbidden, random_masks
 
 SUM_TOLERANCE = 1e-6
 
@@ -49,8 +49,7 @@ class StoredPolicyContract(Contract):
         """The same question has the same answer to the bit, whatever was asked between."""
         policy = self.make()
         first = self.said_by(policy)
-        if first is None:
-            skip("its actions are drawn")
+        needs(first is not None, "its actions are drawn")
         self.ask_otherwise(policy)
         why = "what is served must be what was proven"
         same(self.said_by(policy), first, "a policy never learns from being asked", why)
@@ -79,8 +78,7 @@ class StoredPolicyContract(Contract):
 
     def _stored(self) -> Any:
         """Returns a policy, if it can be stored."""
-        if not self.can_store:
-            skip("can_store is False")
+        needs(self.can_store, "can_store is False")
         return self.make()
 
 
@@ -182,8 +180,7 @@ class PolicyContract(StoredPolicyContract):
     def test_contexts_that_do_not_fit_are_refused(self) -> None:
         """A context that lacks something, or has too much, is refused."""
         wrong = self.wrong_contexts()
-        if not wrong:
-            skip("wrong_contexts gives none")
+        needs(wrong, "wrong_contexts gives none")
         policy = self.make()
         for context in wrong:
             why = "what is missing would be taken for 0"
@@ -233,11 +230,12 @@ class SpacePolicyContract(StoredPolicyContract):
             return
         for row in shown:
             action, space = policy.act(row), spaces.action
-            if isinstance(space, Discrete):
-                is_fine = isinstance(action, int) and space.start <= action < space.start + space.n
-            else:
-                is_fine = np.shape(action) == (space.shape if isinstance(space, Box) else (len(space.nvec),))
-            expect(is_fine, f"act returns an action of {space}", repr(action), "an agent does what it says")
+            expect(
+                expect_action(space, action),
+                f"act returns an action of {space}",
+                repr(action),
+                "an agent does what it says",
+            )
 
     def test_act_and_choose_agree(self) -> None:
         """One observation and a row of a batch have the same action."""
@@ -254,8 +252,8 @@ class SpacePolicyContract(StoredPolicyContract):
         """Over discrete actions it gives each a probability, together 1, and 0 to what a mask forbids."""
         policy = self.make()
         spaces = policy.spaces
-        if not isinstance(spaces.action, Discrete) or not isinstance(spaces.observation, Box):
-            skip("its actions are not discrete, or its observations are not numbers alone")
+        fits = isinstance(spaces.action, Discrete) and isinstance(spaces.observation, Box)
+        needs(fits, "its actions are not discrete, or its observations are not numbers alone")
         count = spaces.action.n
         for row in self.observations(spaces):
             for mask in (None, *_masks(count)) if self.takes_masks else (None,):
@@ -269,8 +267,8 @@ class SpacePolicyContract(StoredPolicyContract):
         """No action that a mask forbids is chosen; a mask that allows nothing is refused."""
         policy = self.make()
         space = policy.spaces.action
-        if not self.takes_masks or isinstance(space, Box):
-            skip("it takes no masks, or its actions have no choices to mask")
+        takes_masks = self.takes_masks and not isinstance(space, Box)
+        needs(takes_masks, "it takes no masks, or its actions have no choices to mask")
         shown, rng = self.observations(policy.spaces, 200), generator(0, "contract", "policy masks")
         masks = random_masks(space, len(shown), rng)
         if masks is not None:
@@ -283,8 +281,7 @@ class SpacePolicyContract(StoredPolicyContract):
     def test_observations_that_do_not_fit_are_refused(self) -> None:
         """Observations of another size, or with NaN, are refused."""
         policy = self.make()
-        if not isinstance(policy.spaces.observation, Box):
-            skip("its observations are not numbers alone")
+        needs(isinstance(policy.spaces.observation, Box), "its observations are not numbers alone")
         row = self.observations(policy.spaces, 1)[0].reshape(policy.spaces.observation.shape)
         bad = row.copy()
         bad.flat[0] = np.nan
