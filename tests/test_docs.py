@@ -89,7 +89,7 @@ def test_every_event_and_format_is_documented() -> None:
     from learnloop.store import insert
     from learnloop.traces.importing.formats import FORMATS
 
-    events = [*insert.EVENT_KINDS.values(), "episode.started", "episode.ended"]
+    events = [*(report.kind for report in insert.REPORTS.values()), "episode.ended"]
     assert all(f"`{event}`" in (ROOT / "docs" / "store.md").read_text() for event in events)
     assert all(f"| `{name}` |" in (ROOT / "docs" / "formats.md").read_text() for name in FORMATS)
 

@@ -28,7 +28,8 @@ The tree, with the exit code that the command line gives each::
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class LearnloopError(Exception):
@@ -69,6 +70,19 @@ class MissingExtraError(UsageError):
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(f'{feature} needs an optional package. Install it with: pip install "learnloop[{extra}]"')
         self.extra = extra
+
+
+@contextmanager
+def needs_extra(feature: str, extra: str) -> Iterator[None]:
+    """Says what is to be installed where an import within the block fails.
+
+    Raises:
+        MissingExtraError: it does.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtraError(feature, extra) from error
 
 
 class NotFoundError(LearnloopError):

@@ -90,8 +90,7 @@ class Dict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def __post_init__(self) -> None:
         """Refuses an empty space."""
-        if not self.spaces:
-            raise UsageError("a dict space has no entry; at least 1 is needed")
+        _check_counts("a dict space", (len(self.spaces),))
 
 
 class Tuple(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="tuple"):
@@ -101,8 +100,7 @@ class Tuple(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def __post_init__(self) -> None:
         """Refuses an empty space."""
-        if not self.spaces:
-            raise UsageError("a tuple space has no entry; at least 1 is needed")
+        _check_counts("a tuple space", (len(self.spaces),))
 
 
 ActionSpace: TypeAlias = Discrete | MultiDiscrete | Box

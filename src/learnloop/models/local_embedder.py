@@ -17,7 +17,7 @@ import numpy as np
 
 from learnloop.core.arrays import F32
 from learnloop.core.checks import check_choice, check_range
-from learnloop.core.errors import MissingExtraError
+from learnloop.core.errors import needs_extra
 from learnloop.models.made_files import default_cache_folder, made_file
 from learnloop.models.sentence_graph import RECIPE, Precision, sentence_graph
 from learnloop.models.sentence_weights import (
@@ -108,10 +108,8 @@ def _content_id(precision: Precision) -> str:
 
 
 def _tokenizer(files: ModelFiles) -> Any:
-    try:
+    with needs_extra(FEATURE, "embeddings"):
         from tokenizers import Tokenizer
-    except ImportError as error:
-        raise MissingExtraError(FEATURE, "embeddings") from error
     tokenizer = Tokenizer.from_str(read_checked(files.tokenizer, TOKENIZER_SHA256).decode())
     tokenizer.no_padding()
     tokenizer.enable_truncation(MAX_TOKENS)
@@ -121,10 +119,8 @@ def _tokenizer(files: ModelFiles) -> Any:
 def _session(
     path: Path, files: ModelFiles, precision: Precision, num_threads: int, progress: Callable[[str], None]
 ) -> Any:
-    try:
+    with needs_extra(FEATURE, "embeddings"):
         import onnxruntime  # type: ignore[import-untyped]  # it ships no types
-    except ImportError as error:
-        raise MissingExtraError(FEATURE, "embeddings") from error
 
     def make() -> bytes:
         from safetensors.numpy import load

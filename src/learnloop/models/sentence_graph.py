@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.core.arrays import F32
-from learnloop.core.errors import MissingExtraError
+from learnloop.core.errors import needs_extra
 
 Weights = Mapping[str, NDArray[Any]]
 Precision = Literal["int8", "float32"]
@@ -51,10 +51,8 @@ def sentence_graph(weights: Weights, precision: Precision, progress: Callable[[s
     Raises:
         MissingExtraError: onnx is not installed.
     """
-    try:
+    with needs_extra("making the local embedding model", "embeddings"):
         from onnx import TensorProto, checker, helper
-    except ImportError as error:
-        raise MissingExtraError("making the local embedding model", "embeddings") from error
     writer = _Writer(precision)
     hidden = _embeddings(writer, weights)
     for layer in range(NUM_LAYERS):

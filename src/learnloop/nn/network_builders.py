@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop.core.errors import MissingExtraError, UsageError
+from learnloop.core.errors import UsageError, needs_extra
 from learnloop.core.extensions import POINTS
 from learnloop.nn.mlp.config import MLPConfig
 from learnloop.nn.network import Network
@@ -98,8 +98,6 @@ def restore_network(config: Mapping[str, Any], state: Mapping[str, np.ndarray[An
 
 def _builder(name: str) -> tuple[ModuleType, Any]:
     """Returns the module that needs torch, and what was added under ``name``."""
-    try:
+    with needs_extra(f"the network {name!r}", "torch"):
         from learnloop.nn.torch import named_network
-    except ImportError as error:
-        raise MissingExtraError(f"the network {name!r}", "torch") from error
     return named_network, POINTS["network"].get(name, BUILT_IN)

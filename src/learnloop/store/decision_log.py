@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from learnloop.core.records import Decision, Record
 from learnloop.store.engine import Place, Transform, prepare_sqlite_writer
-from learnloop.store.insert import EVENT_FIELDS, EVENT_KINDS
+from learnloop.store.insert import REPORTS
 from learnloop.store.mapping import filled, insert_statement, to_rows
 
 MAX_RECORDS = 128
@@ -100,11 +100,11 @@ class DecisionLog:
 
 def _event_trigger() -> str:
     """Returns the statement that makes a connection report decisions as ``insert_records`` does."""
-    payload = ", ".join(f"'{name}', NEW.{name}" for name in EVENT_FIELDS[Decision])
+    payload = ", ".join(f"'{name}', NEW.{name}" for name in REPORTS[Decision].fields)
     return f"""
         CREATE TEMP TRIGGER decision_events AFTER INSERT ON main.decisions BEGIN
             INSERT INTO events (kind, subject, payload, created_at) VALUES (
-                '{EVENT_KINDS[Decision]}',
+                '{REPORTS[Decision].kind}',
                 NEW.decision_id,
                 json_object({payload}),
                 CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)

@@ -14,7 +14,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import StaticPool
 
-from learnloop.core.errors import MissingExtraError, NotFoundError, StoreError, UsageError
+from learnloop.core.errors import NotFoundError, StoreError, UsageError, needs_extra
 from learnloop.core.records import Record
 from learnloop.store.urls import without_passwords
 
@@ -97,10 +97,8 @@ def parse_url(url: str) -> Place:
         path = None if database == ":memory:" else Path(database)
         return Place(parsed.set(drivername="sqlite+pysqlite", database=database), "sqlite", path)
     if parsed.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
-        try:
+        with needs_extra("PostgreSQL", "postgres"):
             import psycopg  # noqa: F401
-        except ImportError as error:
-            raise MissingExtraError("PostgreSQL", "postgres") from error
         return Place(parsed.set(drivername="postgresql+psycopg"), "postgresql", None)
     raise UsageError(f"{parsed.drivername!r} is not a database that learnloop knows; allowed: {_EXAMPLES}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy import Connection, select, update
@@ -53,28 +53,26 @@ WRITE_LOCK = 0x6C6561726E
 CHANNEL = "learnloop_events"
 """The channel on which PostgreSQL tells that events were written."""
 
-EVENT_KINDS: Mapping[type[Record], str] = {
-    Decision: "decision.made",
-    Reward: "reward.recorded",
-    PolicyVersion: "policy.registered",
-    AliasMove: "alias.moved",
-    ModelCheckpoint: "checkpoint.saved",
-    PolicySettings: "settings.changed",
-    LearningUpdate: "learning.updated",
+
+class Report(NamedTuple):
+    """The event that reports a new record."""
+
+    kind: str
+    fields: tuple[str, ...]
+    """Of the record, in the payload."""
+
+
+REPORTS: Mapping[type[Record], Report] = {
+    Episode: Report("episode.started", ("agent_id", "task_id", "status")),
+    Decision: Report("decision.made", ("agent_id", "policy", "episode_id", "action")),
+    Reward: Report("reward.recorded", ("name", "value", "weight", "episode_id", "decision_id")),
+    PolicyVersion: Report("policy.registered", ("policy", "version", "algorithm")),
+    AliasMove: Report("alias.moved", ("policy", "alias", "policy_version_id", "actor")),
+    ModelCheckpoint: Report("checkpoint.saved", ("agent_id", "policy", "training_iteration")),
+    PolicySettings: Report("settings.changed", ("agent_id", "policy", "version", "author")),
+    LearningUpdate: Report("learning.updated", ("agent_id", "policy", "verdict", "policy_version_id", "error")),
 }
-"""What a new record of each kind is reported as; an episode has events of its start and its end."""
-EVENT_FIELDS: Mapping[type[Record], tuple[str, ...]] = {
-    Episode: ("agent_id", "task_id", "status"),
-    Decision: ("agent_id", "policy", "episode_id", "action"),
-    Reward: ("name", "value", "weight", "episode_id", "decision_id"),
-    PolicyVersion: ("policy", "version", "algorithm"),
-    AliasMove: ("policy", "alias", "policy_version_id", "actor"),
-    ModelCheckpoint: ("agent_id", "policy", "training_iteration"),
-    PolicySettings: ("agent_id", "policy", "version", "author"),
-    LearningUpdate: ("agent_id", "policy", "verdict", "policy_version_id", "error"),
-}
-"""What the payload of its event holds of each record."""
-_REPORTED = frozenset(EVENT_FIELDS)
+"""How new records of each kind are reported; an episode is also when it ends."""
 _CHUNK = 500
 _RANK = {kind: rank for rank, kind in enumerate(TABLES)}
 
@@ -103,7 +101,7 @@ def insert_records(connection: Connection, records: Sequence[Record]) -> None:
         table_of(kind)
     if Event in groups:
         raise UsageError("events are written by the store itself; use insert_events inside Store.run")
-    reports = not _REPORTED.isdisjoint(groups)
+    reports = not REPORTS.keys().isdisjoint(groups)
     if reports:
         take_write_lock(connection)
     moment = now()
@@ -113,7 +111,7 @@ def insert_records(connection: Connection, records: Sequence[Record]) -> None:
     for kind in sorted(groups, key=_RANK.__getitem__):
         if kind is Episode:
             fresh[kind], ended = _insert_episodes(connection, groups[kind])
-        elif kind in _REPORTED:
+        elif kind in REPORTS:
             fresh[kind] = _insert_new(connection, kind, groups[kind])
         else:
             insert_rows(connection, kind, to_rows(kind, groups[kind], connection.dialect.name))
@@ -290,18 +288,13 @@ def _report(records: Iterable[Record], fresh: dict[type[Record], set[str]], ende
         if new_keys is None:
             continue
         key = _key(record)
-        if kind is not Episode:
-            if key in new_keys:
-                new_keys.discard(key)
-                yield EVENT_KINDS[kind], key, _payload(record)
-            continue
         if key in new_keys:
             new_keys.discard(key)
-            yield "episode.started", key, _payload(record)
+            yield REPORTS[kind].kind, key, _payload(record)
         if key in ended and isinstance(record, Episode) and _is_final(record.status):
             ended.discard(key)
             yield "episode.ended", key, _payload(record)
 
 
 def _payload(record: Record) -> Json:
-    return {name: getattr(record, name) for name in EVENT_FIELDS[type(record)]}
+    return {name: getattr(record, name) for name in REPORTS[type(record)].fields}

@@ -11,7 +11,7 @@ import msgspec
 
 from learnloop.core.attempts import Attempt, Score
 from learnloop.core.decoding import NOT_JSON
-from learnloop.core.errors import MissingExtraError, one_of
+from learnloop.core.errors import needs_extra, one_of
 from learnloop.rewards.functions.json_shapes import find_shape_fault, unknown_keyword
 from learnloop.rewards.grading.tasks.code_answer import fenced_blocks
 from learnloop.rewards.scoring.function import MAX_OUTPUT_CHARS, reward_function, without_output
@@ -132,10 +132,8 @@ def _find_pattern_fault(pattern: str) -> str | None:
 
 
 def _regex() -> Any:
-    try:
+    with needs_extra("Checking an answer against a pattern", "rewards"):
         import regex
-    except ImportError as error:
-        raise MissingExtraError("Checking an answer against a pattern", "rewards") from error
     return regex
 
 

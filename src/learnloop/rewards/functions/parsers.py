@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from learnloop.core.decoding import NOT_JSON
-from learnloop.core.errors import MissingExtraError
+from learnloop.core.errors import MissingExtraError, needs_extra
 
 if TYPE_CHECKING:
     from tree_sitter import Parser
@@ -77,10 +77,8 @@ def _json(text: str) -> str | None:
 
 
 def _yaml(text: str) -> str | None:
-    try:
+    with needs_extra(f"{_FEATURE} YAML", "rewards"):
         import yaml
-    except ImportError as error:
-        raise MissingExtraError(f"{_FEATURE} YAML", "rewards") from error
     first = None
     try:
         for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
@@ -93,11 +91,9 @@ def _yaml(text: str) -> str | None:
 
 
 def _sql(text: str) -> str | None:
-    try:
+    with needs_extra(f"{_FEATURE} SQL", "rewards"):
         import sqlglot
         from sqlglot import exp
-    except ImportError as error:
-        raise MissingExtraError(f"{_FEATURE} SQL", "rewards") from error
     logging.getLogger("sqlglot").addHandler(_SILENCE)  # a handler is added once; it says what we return
     try:
         statements = [each for each in sqlglot.parse(text) if each is not None]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from learnloop.core.errors import MissingExtraError
+from learnloop.core.errors import needs_extra
 from learnloop.traces.conversation.messages import Message, message, read_message, text_part
 from learnloop.traces.json_values import find, known_object, known_text, present, token_usage
 from learnloop.traces.recording.clients.calls import note_answer, note_messages
@@ -39,10 +39,8 @@ def make_callback(recorder: Recorder, *, content: bool = True) -> BaseCallbackHa
     Raises:
         MissingExtraError: LangChain is not installed.
     """
-    try:
+    with needs_extra("the LangChain callback", "langchain"):
         from langchain_core.callbacks import BaseCallbackHandler
-    except ImportError as error:
-        raise MissingExtraError("the LangChain callback", "langchain") from error
     runs = _Runs(recorder, content)
 
     class LearnloopCallback(BaseCallbackHandler):

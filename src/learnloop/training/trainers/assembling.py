@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from learnloop.algorithms.base.algorithm import Algorithm
 from learnloop.algorithms.building import build_algorithm
-from learnloop.core.errors import MissingExtraError, UsageError
+from learnloop.core.errors import UsageError, needs_extra
 from learnloop.core.seeding import derive_seed
 from learnloop.core.spaces import Spaces
 from learnloop.nn.mlp.network import MLP
@@ -61,8 +61,6 @@ def _other(network: Network, name: str, options: TrainingOptions, seed: int) -> 
 
 
 def _on_device(network: MLP, device: str) -> Network:
-    try:
+    with needs_extra(f"device {device!r}", "torch"):
         from learnloop.nn.torch.mlp import on_device
-    except ImportError as error:
-        raise MissingExtraError(f"device {device!r}", "torch") from error
     return on_device(network, device)

@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
-from learnloop.core.errors import MissingExtraError
+from learnloop.core.errors import needs_extra
 from learnloop.rewards.grading.tasks.math_parsing import Node, symbols_of
 
 _MAX_BITS = 8_000
@@ -240,10 +240,8 @@ _LOCAL = threading.local()
 def _context() -> Any:
     """Returns this thread's arithmetic: another thread's has state of its own."""
     if not getattr(_LOCAL, "context", None):
-        try:
+        with needs_extra("Comparing mathematics", "rewards"):
             import mpmath
-        except ImportError as error:
-            raise MissingExtraError("Comparing mathematics", "rewards") from error
         _LOCAL.context = mpmath.MPContext()
         _LOCAL.context.dps = _DIGITS
     return _LOCAL.context
@@ -276,11 +274,9 @@ def _degree(node: Node) -> int:
 
 
 def _polynomial_ring(names: list[str]) -> dict[str, Any]:
-    try:
+    with needs_extra("Comparing mathematics", "rewards"):
         from sympy.polys.domains import QQ
         from sympy.polys.rings import PolyRing
-    except ImportError as error:
-        raise MissingExtraError("Comparing mathematics", "rewards") from error
     from sympy import Symbol
 
     ring = PolyRing([Symbol(name) for name in names], QQ)

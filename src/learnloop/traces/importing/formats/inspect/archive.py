@@ -18,7 +18,7 @@ from functools import partial
 from types import ModuleType
 from typing import IO, Any, cast
 
-from learnloop.core.errors import FormatError, MissingExtraError
+from learnloop.core.errors import FormatError, needs_extra
 from learnloop.traces.importing.formats.base import decode_json
 
 MAX_MEMBER_BYTES = 256 * 1024 * 1024
@@ -134,7 +134,5 @@ def _unpack_zstandard(file: IO[bytes], info: zipfile.ZipInfo) -> bytes:
 
 
 def _zstandard() -> ModuleType:
-    try:
+    with needs_extra("a log that is packed with Zstandard", "zstd"):
         return importlib.import_module("zstandard")
-    except ImportError as error:
-        raise MissingExtraError("a log that is packed with Zstandard", "zstd") from error
