@@ -124,7 +124,7 @@ def test_tasks_from_a_file(server: LoopbackServer, tmp_path: Path) -> None:
         ({"timeout_seconds": 0}, "timeout_seconds is 0"),
         ({"max_requests": 0}, "max_requests is 0"),
         ({"base_url": "localhost:80"}, "'localhost:80'; an address such as"),
-        ({"base_url": "http://h:port"}, "is no address"),
+        ({"base_url": "http://h:port"}, "is not a valid address"),
         ({"api_key_env": "LEARNLOOP_TEST_NO_KEY"}, "LEARNLOOP_TEST_NO_KEY .* is not set"),
     ],
 )

@@ -297,7 +297,7 @@ def test_redirects_are_not_followed(server: LoopbackServer) -> None:
 
 
 def test_arguments_that_are_no_json() -> None:
-    with pytest.raises(FormatError, match=r"the arguments of f are no JSON object.*: \[1"):
+    with pytest.raises(FormatError, match=r"the arguments of f are not a JSON object.*: \[1"):
         ToolCall(id="1", name="f", arguments="[1").parsed()
 
 

@@ -507,7 +507,7 @@ def test_only_honest_files_come_back(sandbox: Sandbox, tmp_path: Path) -> None:
         assert outcome.files == {"deep/er/fine": b"fine"}
         assert "symbolic link" in outcome.left_out["link"]
         assert "symbolic link" in outcome.left_out["passwd"]
-        assert "no regular file" in outcome.left_out["fifo"]
+        assert "not a regular file" in outcome.left_out["fifo"]
         assert "hard link" in outcome.left_out["one"]
         assert not {"absent", "absent/too"} & outcome.left_out.keys()
 

@@ -49,7 +49,7 @@ def test_a_span_that_is_taken_out_can_come_again(store: Store) -> None:
 @pytest.mark.parametrize("words", [(), ("a b",), ("a'",), ('"',), ("a", "")])
 def test_what_is_no_word_never_gets_into_a_query(words: tuple[str, ...]) -> None:
     for backend in ("sqlite", "postgresql"):
-        with pytest.raises(ValueError, match="are no words"):
+        with pytest.raises(ValueError, match="are not words"):
             matches(backend, [Term(words, False)])
 
 

@@ -28,7 +28,7 @@ def contains(answer: str, target: Target) -> bool:
 def numeric(answer: str, target: Target) -> bool:
     """Returns whether the last number of the answer is the target, within a millionth of it.
 
-    A number at the end of a list of numbers ("3, 4 or 5") is one of several answers, which is none.
+    A number at the end of a list of numbers ("3, 4 or 5") is one of several answers, which is not an answer.
     """
     last = before = None
     for found in _NUMBER.finditer(answer):
@@ -47,7 +47,7 @@ def is_number(text: str) -> bool:
 
 
 def to_number(text: str) -> float | None:
-    """Returns the number that a text is; None: it is none, or one that is too large."""
+    """Returns the number that a text is; None: it is not a number, or too large."""
     text = text.strip()
     if len(text) > _MAX_DIGITS or not _NUMBER.fullmatch(text):
         return None

@@ -83,7 +83,7 @@ def convert_record(
 
 
 def json_or(data: bytes | str, default: Any) -> Any:
-    """Returns what a JSON text holds, or ``default`` where it is none."""
+    """Returns what a JSON text holds, or ``default`` where it is not JSON."""
     try:
         return msgspec.json.decode(data)
     except NOT_JSON:

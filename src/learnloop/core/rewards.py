@@ -188,7 +188,7 @@ def new_rewards(
 
     Raises:
         UsageError: there is no part, a name is reserved or none, a weight is of no part, or the author is empty.
-        RewardError: a value is neither None nor a finite number, a weight is none, or their product is too large.
+        RewardError: a value is neither None nor a finite number, a weight is not one, or their product is too large.
     """
     if not values:
         raise UsageError("a reward needs at least one named part, such as solved=1.0")

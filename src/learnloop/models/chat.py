@@ -27,7 +27,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             FormatError: the model wrote something else than a JSON object.
         """
-        what = f"the arguments of {self.name} are no JSON object"
+        what = f"the arguments of {self.name} are not a JSON object"
         return decode_json(self.arguments, what, dict[str, Any], hint=f": {self.arguments}")
 
 

@@ -8,7 +8,7 @@ from typing import Self
 from learnloop.core.errors import ConflictError, UnreachableError
 from learnloop.models.chat import Completion
 from learnloop.models.chat_wire import StreamedAnswer, event_data
-from learnloop.models.question import Question
+from learnloop.models.question import ChatQuestion
 from learnloop.models.transport import Exchange, PassingError
 
 _END = b"[DONE]"
@@ -21,7 +21,7 @@ class ChatStream:
     """
 
     def __init__(
-        self, question: Question | None = None, exchange: Exchange | None = None, kept: Completion | None = None
+        self, question: ChatQuestion | None = None, exchange: Exchange | None = None, kept: Completion | None = None
     ) -> None:
         """For ``ChatEndpoint.stream``: an answer that begins, or one that was kept, which is one piece."""
         self._exchange = exchange
@@ -66,7 +66,7 @@ class ChatStream:
         if self._exchange is not None:
             self._exchange.close()
 
-    def _read(self, question: Question, exchange: Exchange) -> Generator[str, None, None]:
+    def _read(self, question: ChatQuestion, exchange: Exchange) -> Generator[str, None, None]:
         transport = question.transport
         try:
             with transport.failures(exchange.limit_seconds):
@@ -80,7 +80,7 @@ class ChatStream:
         finally:
             exchange.close()
 
-    def _read_events(self, question: Question, exchange: Exchange) -> Generator[str, None, None]:
+    def _read_events(self, question: ChatQuestion, exchange: Exchange) -> Generator[str, None, None]:
         answer = StreamedAnswer(question.transport.name)
         is_done = False
         for data in event_data(exchange.reply.lines()):

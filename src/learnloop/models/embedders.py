@@ -53,7 +53,7 @@ def make_embedder(
 
     Raises:
         MissingExtraError: the local model, and a package of the extra ``embeddings`` is not installed.
-        UsageError: the endpoint's address is none, or the variable with its key is not set.
+        UsageError: the endpoint's address is not a valid one, or the variable with its key is not set.
         CorruptError, StoreReadOnlyError, UnreachableError: the cache or the weights cannot be used.
     """
     chosen = config or EmbedderConfig()

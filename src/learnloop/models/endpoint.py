@@ -11,7 +11,7 @@ from learnloop.models.budget import Budget
 from learnloop.models.chat import Completion
 from learnloop.models.chat_stream import ChatStream
 from learnloop.models.endpoint_config import EndpointConfig
-from learnloop.models.question import Asked, Question
+from learnloop.models.question import Asked, ChatQuestion
 from learnloop.models.transport import Client, Transport
 
 
@@ -27,7 +27,7 @@ class ChatEndpoint(Client):
         """Connects to nothing yet; ``budget`` takes the place of the one that the configuration describes.
 
         Raises:
-            UsageError: the address is none, or the variable with the key is not set.
+            UsageError: the address is not a valid one, or the variable with the key is not set.
         """
         self._config = config
         super().__init__(Transport(config, "/chat/completions", budget))
@@ -77,10 +77,10 @@ class ChatEndpoint(Client):
         exchange = self._transport.ask(question.streaming_body(), question.num_tokens, lambda begun: begun)
         return ChatStream(question=question, exchange=exchange)
 
-    def _question(self, asked: Asked) -> Question:
-        return Question(self._config, self._transport, self._cache, asked)
+    def _question(self, asked: Asked) -> ChatQuestion:
+        return ChatQuestion(self._config, self._transport, self._cache, asked)
 
-    def _kept(self, question: Question) -> Completion | None:
+    def _kept(self, question: ChatQuestion) -> Completion | None:
         kept = question.kept()
         if kept is not None:
             with self._lock:

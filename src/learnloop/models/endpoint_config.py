@@ -94,8 +94,8 @@ def checked_url(base_url: str) -> SplitResult:
     try:
         url = urlsplit(base_url)
         is_fine = url.scheme in ("http", "https") and bool(url.hostname) and (url.port or 1) > 0
-    except ValueError as error:  # a port that is none, brackets that do not close
-        raise UsageError(f"base_url {shown!r} is no address: {without_credentials(str(error))}") from error
+    except ValueError as error:  # a port that is not a number, brackets that do not close
+        raise UsageError(f"base_url {shown!r} is not a valid address: {without_credentials(str(error))}") from error
     if not is_fine or url.query or url.fragment:
         raise UsageError(f"base_url is {shown!r}; an address such as 'http://127.0.0.1:8080/v1' is needed")
     return url

@@ -68,7 +68,7 @@ class EndpointEmbedder(Client):
         """Connects to nothing yet.
 
         Raises:
-            UsageError: the address is none, or the variable with the key is not set.
+            UsageError: the address is not a valid one, or the variable with the key is not set.
         """
         endpoint = config.endpoint
         self._config = config
@@ -86,7 +86,7 @@ class EndpointEmbedder(Client):
         Raises:
             AuthError: the endpoint refuses the key (401, 403).
             NotFoundError: it has no such model or path (404).
-            UsageError: it refuses the request, or answers something that is no vectors of this dimension.
+            UsageError: it refuses the request, or answers something else than vectors of this dimension.
             UnreachableError: it does not answer, or not usefully, after all repetitions or in time.
             ConflictError: ``max_requests`` or ``max_total_tokens`` are used up.
         """
@@ -157,8 +157,8 @@ def read_embeddings(data: bytes, where: str, num_texts: int, dimension: int) -> 
     Numbers as well as base64 of little-endian float32 are read, whichever was asked for.
 
     Raises:
-        UsageError: this is no such answer; a text has no vector, or two; a vector has another dimension, numbers that
-            are not finite, or only zeros.
+        UsageError: this is not such an answer; a text has no vector, or two; a vector has another dimension, numbers
+            that are not finite, or only zeros.
     """
     what = f"{where} answers with no embeddings"
     answer = decode_json(data, what, _Answer, error=UsageError, hint=f": {shortened(data)}")
@@ -188,4 +188,4 @@ def _numbers(item: _Item, where: str) -> Any:
         raw = base64.b64decode(item.embedding, validate=True)
         return np.frombuffer(raw, dtype="<f4")
     except (binascii.Error, ValueError) as error:
-        raise UsageError(f"{where} gives text {item.index} a vector that is no base64 of float32: {error}") from error
+        raise UsageError(f"{where} gives text {item.index} a vector that is not base64 of float32: {error}") from error

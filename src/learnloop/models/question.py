@@ -19,7 +19,7 @@ Asked = str | Sequence[Message] | ChatRequest
 """A text, a conversation, or a request with all that can be said of it."""
 
 
-class Question:
+class ChatQuestion:
     """A question as it is sent, and how its answer is read.
 
     Attributes:

@@ -47,7 +47,7 @@ class Transport:
         """Connects to nothing yet; ``budget`` takes the place of the one that the configuration describes.
 
         Raises:
-            UsageError: the address is none, or the variable with the key is not set.
+            UsageError: the address is not a valid one, or the variable with the key is not set.
         """
         url = checked_url(config.base_url)
         self._config = config

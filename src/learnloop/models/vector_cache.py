@@ -46,7 +46,7 @@ class VectorCache:
 
         Raises:
             StoreReadOnlyError: it cannot be written.
-            CorruptError: it is no SQLite database.
+            CorruptError: it is not an SQLite database.
         """
         self._path = Path(path)
         self._lock = threading.Lock()

@@ -35,7 +35,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     """Held-out figures by name; ``reward`` decides which version is the best."""
 
 
-class Finding(Protocol):
+class LearningFinding(Protocol):
     """What a proof of learning found."""
 
     @property
@@ -128,7 +128,7 @@ class Registry:
         self,
         policy: str,
         learned: object,
-        finding: Finding,
+        finding: LearningFinding,
         *,
         lineage: Json,
         alias: Alias | None = None,

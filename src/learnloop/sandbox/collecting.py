@@ -125,7 +125,7 @@ def _reason_against(about: os.stat_result) -> str | None:
     if stat.S_ISLNK(about.st_mode):
         return "it is a symbolic link, which is not followed"
     if not stat.S_ISREG(about.st_mode):
-        return "it is no regular file"
+        return "it is not a regular file"
     return "it has more than one name (a hard link)" if about.st_nlink > 1 else None
 
 

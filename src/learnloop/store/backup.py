@@ -59,7 +59,7 @@ _SINCE: Mapping[str, str] = MappingProxyType(
 """The revision with which each table came that the first one did not have: older backups lack it."""
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class BackupPart(msgspec.Struct, frozen=True, kw_only=True):
     """One file in a backup."""
 
     sha256: str
@@ -74,7 +74,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     format: str = FORMAT
     revision: str
     created_at: datetime
-    parts: dict[str, Part]
+    parts: dict[str, BackupPart]
     """By their names in the tar."""
 
 
@@ -205,7 +205,7 @@ class _Opened(NamedTuple):
 
 
 def _is_damaged(url: str) -> bool:
-    """Returns whether the file there is no sound SQLite database."""
+    """Returns whether the file there is not a sound SQLite database."""
     try:
         with opened(url) as connections, connections.writing() as connection:
             return bool(connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one() != "ok")
@@ -273,7 +273,7 @@ class _Present:
 
 def _add_tables(
     connection: Connection, tar: tarfile.TarFile, folder: Path, present: _Present
-) -> Iterator[tuple[str, Part]]:
+) -> Iterator[tuple[str, BackupPart]]:
     for kind, table in TABLES.items():
         name = _part_of(table.name)
         digest = hashlib.sha256()
@@ -287,7 +287,7 @@ def _add_tables(
             num_bytes = file.tell()
             file.seek(0)
             tar.addfile(_member(name, num_bytes), file)
-        yield name, Part(sha256=digest.hexdigest(), num_bytes=num_bytes, num_rows=num_rows)
+        yield name, BackupPart(sha256=digest.hexdigest(), num_bytes=num_bytes, num_rows=num_rows)
 
 
 def _lines(connection: Connection, kind: type[Record]) -> Iterator[bytes]:
@@ -302,7 +302,7 @@ def _lines(connection: Connection, kind: type[Record]) -> Iterator[bytes]:
         yield msgspec.json.encode((None if sequence is None else row[-1], record)) + b"\n"
 
 
-def _add_blobs(present: _Present, tar: tarfile.TarFile) -> Iterator[tuple[str, Part]]:
+def _add_blobs(present: _Present, tar: tarfile.TarFile) -> Iterator[tuple[str, BackupPart]]:
     if present.blobs is None:
         return
     for address in present.addresses:
@@ -313,10 +313,10 @@ def _add_blobs(present: _Present, tar: tarfile.TarFile) -> Iterator[tuple[str, P
                 raise
             continue  # removed since, as old checkpoints are
         _add_bytes(tar, f"blobs/{address}", data)
-        yield f"blobs/{address}", Part(sha256=address, num_bytes=len(data))
+        yield f"blobs/{address}", BackupPart(sha256=address, num_bytes=len(data))
 
 
-def _add_folder(name: str, tree: Path, tar: tarfile.TarFile) -> Iterator[tuple[str, Part]]:
+def _add_folder(name: str, tree: Path, tar: tarfile.TarFile) -> Iterator[tuple[str, BackupPart]]:
     """Adds the plain files of a folder; what is being written there has a name that starts with a dot."""
     for path in sorted(tree.rglob("*")):
         relative = path.relative_to(tree)
@@ -325,7 +325,7 @@ def _add_folder(name: str, tree: Path, tar: tarfile.TarFile) -> Iterator[tuple[s
                 data = path.read_bytes()
             part_name = f"folders/{name}/{relative.as_posix()}"
             _add_bytes(tar, part_name, data)
-            yield part_name, Part(sha256=hashlib.sha256(data).hexdigest(), num_bytes=len(data))
+            yield part_name, BackupPart(sha256=hashlib.sha256(data).hexdigest(), num_bytes=len(data))
 
 
 def _member(name: str, num_bytes: int) -> tarfile.TarInfo:

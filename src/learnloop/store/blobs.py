@@ -58,7 +58,7 @@ class BlobStore:
         """Removes the blob at ``address``, if it is there. Nothing may refer to it any more.
 
         Raises:
-            UsageError: ``address`` is no address.
+            UsageError: ``address`` is not an address.
             StoreReadOnlyError: the folder cannot be written.
         """
         target = self.path(address)

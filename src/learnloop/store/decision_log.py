@@ -51,7 +51,7 @@ class DecisionLog:
             try:
                 return self._insert(self._connection or self._open(), decisions)
             except BaseException:
-                self._forget()  # the disk, the file or its agents may be others by now: the next write looks anew
+                self._forget()  # the disk, the file or its agents may be others by now: the next write looks again
                 raise
 
     def close(self) -> None:

@@ -64,15 +64,15 @@ class Place(NamedTuple):
         """The database file of now, wherever the process goes.
 
         Raises:
-            TypeError: the store is no file.
+            TypeError: the store is not a file.
         """
         if self.path is None:
-            raise TypeError(f"{self.name} is no file")
+            raise TypeError(f"{self.name} is not a file")
         return self.path.absolute()
 
     @property
     def file_uri(self) -> str:
-        """What SQLite opens the file by; one that is gone is not made anew."""
+        """What SQLite opens the file by; one that is gone is not made again."""
         return self.absolute_path.as_uri() + "?mode=rw"
 
     @property

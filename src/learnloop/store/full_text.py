@@ -57,7 +57,7 @@ class Term(NamedTuple):
 
 
 def queue_episodes(connection: Connection, episode_ids: Collection[str | None]) -> None:
-    """Notes that these episodes have spans that are not indexed yet; None is none."""
+    """Notes that these episodes have spans that are not indexed yet; None is left out."""
     rows = sorted((episode_id,) for episode_id in episode_ids if episode_id is not None)
     if connection.dialect.name == "sqlite":
         insert_values(connection, "INSERT INTO search_queue (episode_id) VALUES {rows} ON CONFLICT DO NOTHING", rows)
@@ -197,7 +197,7 @@ def merge_words(connection: Connection, first: bool, *, pages: int = 64) -> bool
 
     Args:
         connection: in a transaction.
-        first: begin anew.
+        first: whether it begins.
         pages: how much to write.
     """
     if connection.dialect.name != "sqlite" or not _is_made(connection):
@@ -288,5 +288,5 @@ def _tsquery(terms: Sequence[Term]) -> str:
 def _plain(term: Term) -> tuple[str, ...]:
     """Returns the words of a term; it is part of a query's text, so none may hold anything else than letters."""
     if not term.words or not all(_WORD.fullmatch(word) for word in term.words):
-        raise ValueError(f"{term.words!r} are no words")
+        raise ValueError(f"{term.words!r} are not words")
     return term.words

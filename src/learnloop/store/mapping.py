@@ -204,7 +204,7 @@ def execute_sqlite(connection: Connection, statement: str, values: Sequence[Any]
     """
     driver = connection.connection.driver_connection
     if not isinstance(driver, sqlite3.Connection):
-        raise TypeError(f"{driver!r} is no connection of SQLite")
+        raise TypeError(f"{driver!r} is not a connection of SQLite")
     return driver.execute(statement, values)
 
 

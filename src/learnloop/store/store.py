@@ -26,7 +26,7 @@ from learnloop.store.migrate import ensure_head
 from learnloop.store.queries.records import ANY, Where, count_records, find_record, last_sequence, select_records
 from learnloop.store.queries.rewards import rewards_after
 from learnloop.store.wal_checkpoints import WalCheckpoints
-from learnloop.store.writer import Job, Patience, StoreCounters, Target, Writer
+from learnloop.store.writer import Patience, StoreCounters, WriteJob, Writer, WriteTarget
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
@@ -106,7 +106,7 @@ class Store:
         return store
 
     def _start(self, queue_size: int, patience: Patience) -> None:
-        target = Target(
+        target = WriteTarget(
             begin=self._connections.writing,
             insert=insert_records,
             translate=lambda error: translate(error, self._place.name),
@@ -138,7 +138,7 @@ class Store:
 
     def submit(self, records: Iterable[Record]) -> Future[None]:
         """Does as ``write`` and returns at once; the future is set when the records are on the disk."""
-        return self._submit(Job(list(records)))
+        return self._submit(WriteJob(list(records)))
 
     def offer(self, record: Record) -> bool:
         """Queues ``record`` for writing and returns whether it was taken; never waits and never raises.
@@ -154,7 +154,7 @@ class Store:
             LearnloopError: records were refused since the last flush; the message has the last reason.
             UnreachableError: not done in time; what was offered stays queued.
         """
-        self._await(self._submit(Job([])), timeout_seconds)
+        self._await(self._submit(WriteJob([])), timeout_seconds)
         self._tell_refusals()
 
     def run(self, fn: Callable[[Connection, *Given], T], *given: *Given, timeout_seconds: float = 30.0) -> T:
@@ -178,7 +178,7 @@ class Store:
             take_write_lock(connection)
             return fn(connection, *given)
 
-        return self._submit(Job([], locked))
+        return self._submit(WriteJob([], locked))
 
     def read(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Returns what ``fn`` returns for a connection that sees one snapshot and cannot write, and what else is given.
@@ -289,7 +289,7 @@ class Store:
             self._closed = True
             return
         deadline = time.monotonic() + timeout_seconds
-        last = self._submit(Job([]))
+        last = self._submit(WriteJob([]))
         self._writer.close(timeout_seconds)
         self._closed = True
         try:
@@ -315,7 +315,7 @@ class Store:
     ) -> None:
         self.close()
 
-    def _submit(self, job: Job) -> Future[Any]:
+    def _submit(self, job: WriteJob) -> Future[Any]:
         self._writer.submit(job)
         return job.future
 

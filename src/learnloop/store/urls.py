@@ -68,7 +68,7 @@ def anchored(database: str, base: Path, origin: str) -> str:
     """Returns a database's URL with the path of an SQLite file made absolute, from ``base``.
 
     Raises:
-        UsageError: it is no URL; the message says that it comes from ``origin``.
+        UsageError: it is not a URL; the message says that it comes from ``origin``.
     """
     url = _parsed(database)
     if url is None:
@@ -83,7 +83,7 @@ def anchored(database: str, base: Path, origin: str) -> str:
 
 
 def _parsed(database: str) -> URL | None:
-    """Returns a database's URL in its parts; None where it is no URL."""
+    """Returns a database's URL in its parts; None where it is not a URL."""
     try:
         return make_url(database)
     except (ArgumentError, ValueError):

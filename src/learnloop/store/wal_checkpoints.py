@@ -2,7 +2,7 @@
 
 Left to itself SQLite does it within a commit, and all who wait for that wait tens of milliseconds longer. Here another
 thread does most of it while commits go on (PASSIVE), and then, with the write lock, the few pages that came meanwhile
-(FULL), so that the log begins anew and does not grow.
+(FULL), so that the log begins again and does not grow.
 
 Source: https://sqlite.org/c3ref/wal_checkpoint_v2.html; of the log's file, https://sqlite.org/walformat.html.
 """
@@ -101,7 +101,7 @@ class WalCheckpoints:
 def num_frames(wal: Path) -> int:
     """Returns how many pages are in a write-ahead log; 0 where there is none.
 
-    The file does not shrink when the log begins anew: frames of before, behind the last one, have another salt.
+    The file does not shrink when the log begins again: frames of before, behind the last one, have another salt.
     """
     try:
         file = os.open(wal, os.O_RDONLY | os.O_CLOEXEC)

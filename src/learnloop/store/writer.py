@@ -38,7 +38,7 @@ _HOLDS = (UnreachableError, StoreError, AuthError, CorruptError)
 """Failures of the place, not of a record: captured records wait until it is well again."""
 
 
-class Job:
+class WriteJob:
     """Work whose end somebody waits for: records to write, or a function to run in a transaction of its own."""
 
     __slots__ = ("function", "future", "records", "submitted")
@@ -50,7 +50,7 @@ class Job:
         self.submitted = time.monotonic()
 
 
-Item = Record | Job
+Item = Record | WriteJob
 Insert = Callable[[Connection, Sequence[Record]], None]
 
 
@@ -61,7 +61,7 @@ class Patience(NamedTuple):
     unreachable_seconds: float = 30.0
 
 
-class Target(NamedTuple):
+class WriteTarget(NamedTuple):
     """What the writer writes to."""
 
     begin: Callable[[], AbstractContextManager[Connection]]
@@ -93,7 +93,7 @@ class StoreCounters(msgspec.Struct, frozen=True, kw_only=True):
 class Writer:
     """A thread with a queue; ``offer`` never waits, ``submit`` gives a future that is set after the commit."""
 
-    def __init__(self, target: Target, *, queue_size: int, patience: Patience) -> None:
+    def __init__(self, target: WriteTarget, *, queue_size: int, patience: Patience) -> None:
         self._target = target
         self._patience = patience
         self._queue: deque[Item] = deque()
@@ -127,7 +127,7 @@ class Writer:
             self._wake.set()
         return True
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: WriteJob) -> None:
         """Queues ``job``; its future is set when its transaction is durable or has failed.
 
         Raises:
@@ -142,7 +142,7 @@ class Writer:
 
     def counters(self) -> StoreCounters:
         """Returns what became of the work so far."""
-        queued = sum(1 for item in list(self._queue) if not isinstance(item, Job))
+        queued = sum(1 for item in list(self._queue) if not isinstance(item, WriteJob))
         dropped = self._num_dropped
         if self._limit < 0 and not self._thread.is_alive():
             dropped += queued
@@ -210,7 +210,7 @@ class Writer:
         size = 0
         while queue and size < _MAX_RECORDS:
             item = queue[0]
-            if isinstance(item, Job):
+            if isinstance(item, WriteJob):
                 if item.function is not None and items:
                     break
                 queue.popleft()
@@ -230,7 +230,7 @@ class Writer:
 
     def _process(self, items: list[Item]) -> None:
         first = items[0]
-        if isinstance(first, Job) and first.function is not None:
+        if isinstance(first, WriteJob) and first.function is not None:
             self._run_function(first, first.function)
             return
         try:
@@ -243,7 +243,7 @@ class Writer:
         self._settle(items, failures)
         self._target.committed()
 
-    def _run_function(self, job: Job, function: Callable[[Connection], Any]) -> None:
+    def _run_function(self, job: WriteJob, function: Callable[[Connection], Any]) -> None:
         entered = False
         try:
             with self._target.begin() as connection:
@@ -311,7 +311,7 @@ class Writer:
         """Tells everyone how it ended; runs after the commit."""
         for index, item in enumerate(items):
             failure = failures.get(index)
-            if isinstance(item, Job):
+            if isinstance(item, WriteJob):
                 if failure is None:
                     self._num_written += len(item.records)
                     item.future.set_result(None)
@@ -330,10 +330,10 @@ class Writer:
 
     def _postpone(self, items: Sequence[Item], failure: LearnloopError) -> None:
         """Puts items back in their order, except work whose time is over; then waits a little."""
-        self._num_taken -= sum(1 for item in items if not isinstance(item, Job))
+        self._num_taken -= sum(1 for item in items if not isinstance(item, WriteJob))
         self._last_error = failure
         with self._lock:
-            self._num_waiting += sum(1 for item in items if isinstance(item, Job))
+            self._num_waiting += sum(1 for item in items if isinstance(item, WriteJob))
             self._queue.extendleft(reversed(items))
             if self._num_waiting:
                 self._fail_overdue(failure)
@@ -347,7 +347,7 @@ class Writer:
         kept: list[Item] = []
         for _ in range(len(self._queue)):
             item = self._queue.popleft()
-            if not isinstance(item, Job) or self._has_time(item, failure):
+            if not isinstance(item, WriteJob) or self._has_time(item, failure):
                 kept.append(item)
                 continue
             self._num_waiting -= 1
@@ -360,7 +360,7 @@ class Writer:
         self._num_dropped += len(self._queue)
         self._queue.clear()
 
-    def _has_time(self, job: Job, failure: LearnloopError) -> bool:
+    def _has_time(self, job: WriteJob, failure: LearnloopError) -> bool:
         if time.monotonic() >= self._end:
             return False
         waited = time.monotonic() - job.submitted
@@ -372,7 +372,7 @@ class Writer:
 def _records(items: Sequence[Item]) -> list[Record]:
     records: list[Record] = []
     for item in items:
-        if isinstance(item, Job):
+        if isinstance(item, WriteJob):
             records.extend(item.records)
         else:
             records.append(item)

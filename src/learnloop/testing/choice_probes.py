@@ -1,4 +1,4 @@
-"""P11 and P12: whether masks are kept, and whether what has changed is learned anew.
+"""P11 and P12: whether masks are kept, and whether what has changed is learned again.
 
 The environments are ``learnloop/MaskedReward-v0`` and ``learnloop/ChangingReward-v0``.
 """

@@ -41,7 +41,7 @@ DEFAULT_PROBES = (*PROBES, "P11")
 """P12 asks for settings that learn on for ever, and is run where it is named."""
 
 
-class Settings(NamedTuple):
+class ProbeSettings(NamedTuple):
     """With what an algorithm is trained on a probe."""
 
     steps: int
@@ -68,18 +68,18 @@ TEMPERATURE = 0.5
 """Of SAC with discrete actions: high enough for the worse observations to be seen now and then."""
 CONTINUOUS_TEMPERATURE = 0.2
 
-_DISCRETE: Mapping[str, Settings] = {
-    **{name: Settings(8_000, 8, options) for name, options in ON_POLICY.items()},
-    "dqn": Settings(
+_DISCRETE: Mapping[str, ProbeSettings] = {
+    **{name: ProbeSettings(8_000, 8, options) for name, options in ON_POLICY.items()},
+    "dqn": ProbeSettings(
         6_000,
         2,
         {**OFF_POLICY, "target_update_interval": 50, "exploration_final_eps": 0.5, "exploration_fraction": 0.5},
     ),
-    "sac": Settings(6_000, 2, {**OFF_POLICY, "ent_coef": TEMPERATURE, "tau": 0.05}),
+    "sac": ProbeSettings(6_000, 2, {**OFF_POLICY, "ent_coef": TEMPERATURE, "tau": 0.05}),
 }
-_CONTINUOUS: Mapping[str, Settings] = {
-    **{name: Settings(24_000, 8, {**options, "log_std_init": -0.5}) for name, options in ON_POLICY.items()},
-    "sac": Settings(
+_CONTINUOUS: Mapping[str, ProbeSettings] = {
+    **{name: ProbeSettings(24_000, 8, {**options, "log_std_init": -0.5}) for name, options in ON_POLICY.items()},
+    "sac": ProbeSettings(
         8_000, 2, {**OFF_POLICY, "ent_coef": CONTINUOUS_TEMPERATURE, "tau": 0.05, "learning_rate": "lin_0.005"}
     ),
 }
@@ -92,11 +92,11 @@ _STEADY: Mapping[str, Options] = {
 }
 """For P11 and P12: a rate that does not fall, and a replay that forgets. A2C fails P12 all the same: its policy has
 become greedy by the flip."""
-UNKNOWN = Settings(8_000, 8)
+UNKNOWN = ProbeSettings(8_000, 8)
 """Of an algorithm that is not ours."""
 
 
-def settings_for(name: str, probe: str = "P1", *, continuous: bool = False) -> Settings:
+def settings_for(name: str, probe: str = "P1", *, continuous: bool = False) -> ProbeSettings:
     """Returns with what the algorithm called ``name`` is trained on ``probe``; ``UNKNOWN`` where it is not ours."""
     found = (_CONTINUOUS if continuous else _DISCRETE).get(name, UNKNOWN)
     if probe in CHOICES and name in _STEADY:

@@ -203,7 +203,7 @@ def check_probe(
         raise ProbeError(f"{probe} ({PROBES[probe].catches}) as {family}: {'; '.join(wrong)}")
 
 
-class Answer(NamedTuple):
+class ProbeAnswer(NamedTuple):
     """What a trained algorithm says, beside what it must say."""
 
     expectation: Expectation
@@ -224,14 +224,14 @@ class Answer(NamedTuple):
 
 def answers(
     probe: str, family: Family, judged: Judged, *, temperature: float | None = None, continuous: bool = False
-) -> list[Answer]:
+) -> list[ProbeAnswer]:
     """Returns what ``judged`` says of a probe, right and wrong.
 
     Raises:
         UsageError: as ``expectations``, or ``judged`` lacks what the family needs.
     """
     expected = expectations(probe, family, temperature=temperature, continuous=continuous)
-    return [Answer(each, _found(each, judged, PROBES[probe].num_noises)) for each in expected]
+    return [ProbeAnswer(each, _found(each, judged, PROBES[probe].num_noises)) for each in expected]
 
 
 def _found(each: Expectation, judged: Judged, num_noises: int) -> float:

@@ -28,7 +28,7 @@ from learnloop.testing.probe_subjects import (
     NO_OPTIONS,
     Make,
     Options,
-    Settings,
+    ProbeSettings,
     Subject,
     settings_for,
     subject_of,
@@ -221,10 +221,10 @@ class Plan(NamedTuple):
     lanes: int | None = None
     seed: int = 0
 
-    def settings(self, subject: Subject, probe: str) -> Settings:
+    def settings(self, subject: Subject, probe: str) -> ProbeSettings:
         """Returns with what ``subject`` is trained on ``probe``."""
         found = settings_for(subject.name, probe, continuous=self.continuous)
-        return Settings(
+        return ProbeSettings(
             found.steps if self.steps is None else self.steps,
             found.lanes if self.lanes is None else self.lanes,
             {**found.options, **self.options},
@@ -278,7 +278,7 @@ def run_probe(
     )
 
 
-def _family_and_env(subject: Subject, probe: str, plan: Plan, settings: Settings) -> tuple[Family, str]:
+def _family_and_env(subject: Subject, probe: str, plan: Plan, settings: ProbeSettings) -> tuple[Family, str]:
     stream = make_stream(KNOWN[probe].env_id("actor-critic", continuous=plan.continuous), 1)
     stream.close()
     algorithm = subject.make(settings.options, stream.spaces, lanes=settings.lanes, seed=plan.seed)
@@ -298,7 +298,7 @@ def _trained(
     subject: Subject,
     probe: str,
     plan: Plan,
-    settings: Settings,
+    settings: ProbeSettings,
     family: Family,
     env: str,
     on_progress: OnProgress | None,

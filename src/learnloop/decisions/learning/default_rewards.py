@@ -8,7 +8,7 @@ from learnloop.core.clock import now
 from learnloop.core.records import DEFAULT, Reward
 from learnloop.decisions.service.settings import DecisionSettings
 from learnloop.store import Connection, Store, insert_records
-from learnloop.store.queries.unrewarded import Place, Unrewarded, unrewarded_decisions
+from learnloop.store.queries.unrewarded import LogPlace, Unrewarded, unrewarded_decisions
 
 SOURCE = "default"
 """What such a reward is given by."""
@@ -31,7 +31,7 @@ class DefaultRewards:
         self._store = store
         self._agent_id = agent_id
         self._policy = policy
-        self._place = Place(0, datetime(1970, 1, 1, tzinfo=UTC))
+        self._place = LogPlace(0, datetime(1970, 1, 1, tzinfo=UTC))
 
     def give(self, settings: DecisionSettings) -> int:
         """Gives what is due, at most a page of each kind; returns how many that were.
@@ -48,7 +48,7 @@ class DefaultRewards:
             self._place = reached
             return 0
 
-        def work(connection: Connection) -> tuple[int, Place]:
+        def work(connection: Connection) -> tuple[int, LogPlace]:
             found, reached = unrewarded_decisions(connection, *mine)
             insert_records(connection, [_reward(row, value, wait) for row in found])
             return len(found), reached

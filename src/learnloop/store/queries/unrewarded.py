@@ -12,7 +12,7 @@ from learnloop.store.queries.records import is_one_of
 from learnloop.store.queries.rewards import is_of_whole
 
 
-class Place(NamedTuple):
+class LogPlace(NamedTuple):
     """How far a policy's log has been looked at."""
 
     sequence: int
@@ -30,8 +30,8 @@ class Unrewarded(NamedTuple):
 
 
 def unrewarded_decisions(
-    connection: Connection, agent_id: str, policy: str, place: Place, due: datetime, limit: int
-) -> tuple[list[Unrewarded], Place]:
+    connection: Connection, agent_id: str, policy: str, place: LogPlace, due: datetime, limit: int
+) -> tuple[list[Unrewarded], LogPlace]:
     """Returns a page of the decisions of a policy that have no reward of their own or of their episode.
 
     A deferred decision counts from when it was activated on. Imported decisions, which had their own rules and their
@@ -62,7 +62,7 @@ def unrewarded_decisions(
     if len(found) == limit:
         return found, place._replace(sequence=found[-1].sequence)
     activated, reached = _activated(connection, mine, place.activated_at, due, limit)
-    return found + activated, Place(last or place.sequence, max(reached, place.activated_at))
+    return found + activated, LogPlace(last or place.sequence, max(reached, place.activated_at))
 
 
 def _activated(

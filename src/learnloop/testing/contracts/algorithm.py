@@ -106,7 +106,7 @@ class AlgorithmContract(LearnerContract):
             for seed in range(4):
                 algorithm.interrupt()
                 LaneStream(spaces, self.num_lanes, seed).drive(algorithm, 5)
-            why = "evaluations and resumptions start episodes anew"
+            why = "evaluations and resumptions start episodes again"
             same(algorithm.num_steps, 20 * self.num_lanes, "steps go on being counted after interrupt", why)
 
     # Bad numbers -------------------------------------------------------------------------------------------------

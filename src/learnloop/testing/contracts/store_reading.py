@@ -26,7 +26,7 @@ class StoreReadingContract(Contract):
         """Returns a new, empty store; ``options`` are those of ``Store.open``, such as ``queue_size``."""
 
     def open_again(self) -> Store | None:
-        """Returns the store that ``open_store`` returned last, opened anew; None where it went with its closing."""
+        """Returns the store that ``open_store`` returned last, opened again; None where it went with its closing."""
         return None
 
     def test_get_names_what_is_missing(self) -> None:
