@@ -174,12 +174,8 @@ class AlgorithmContract(LearnerContract):
         same(traces[0].actions, traces[1].actions, f"{promise}: the same actions", why)
         same(traces[0].updates, traces[1].updates, f"{promise}: it learns at the same steps", why)
         same(first.parameter_hash(), second.parameter_hash(), f"{promise}: the same parameters", why)
-        same(
-            (first.num_steps, first.num_updates, first.progress),
-            (second.num_steps, second.num_updates, second.progress),
-            f"{promise}: the same counters",
-            why,
-        )
+        counters = [(each.num_steps, each.num_updates, each.progress) for each in (first, second)]
+        same(counters[0], counters[1], f"{promise}: the same counters", why)
 
     # Live agents -------------------------------------------------------------------------------------------------
 

@@ -112,9 +112,8 @@ class EncoderContract(Contract):
         kept = np.array(first)
         for value in values[1:]:
             encoder.encode(value)
-        same(
-            first, kept, "a vector that was returned stays as it is", "a decision waits for its reward with its vector"
-        )
+        why = "a decision waits for its reward with its vector"
+        same(first, kept, "a vector that was returned stays as it is", why)
 
     def test_other_values_are_other_vectors(self) -> None:
         """What differs in meaning differs in numbers."""

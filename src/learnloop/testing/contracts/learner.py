@@ -275,13 +275,8 @@ class LearnerContract(Contract):
             policy = algorithm.policy()
             again: Any = type(policy).from_artifact(policy.to_artifact())
             why = "what is served would not be what was proven"
-            shown = self.noise(NUM_SHOWN)
-            same(
-                shown_by(policy, spaces, shown),
-                shown_by(again, spaces, shown),
-                "a stored policy says what it said",
-                why,
-            )
+            said = [shown_by(each, spaces, self.noise(NUM_SHOWN)) for each in (policy, again)]
+            same(said[0], said[1], "a stored policy says what it said", why)
             same(stored(algorithm, policy), stored(algorithm, again), "stored again, it is the same bytes", why)
 
     # States ------------------------------------------------------------------------------------------------------

@@ -195,12 +195,8 @@ class NetworkContract(Contract):
     def test_what_is_written_counts(self) -> None:
         """After refresh, outputs are those of the parameters that were written."""
         network, other = self.make(0), self.make(1)
-        expect(
-            not np.array_equal(network.parameters, other.parameters),
-            "another seed gives other parameters",
-            "the same",
-            "seeds would be one sample",
-        )
+        is_other = not np.array_equal(network.parameters, other.parameters)
+        expect(is_other, "another seed gives other parameters", "the same", "seeds would be one sample")
         inputs = self.inputs(network)
         wanted = other.predict(inputs).copy()
         np.copyto(network.parameters, other.parameters)
@@ -257,12 +253,8 @@ class NetworkContract(Contract):
 
     def test_the_same_seed_starts_the_same(self) -> None:
         """``make`` gives the same parameters for the same seed."""
-        same(
-            self.make(3).parameters,
-            self.make(3).parameters,
-            "the same seed starts the same",
-            "results must be had again",
-        )
+        first, second = (self.make(3).parameters for _ in range(2))
+        same(first, second, "the same seed starts the same", "results must be had again")
 
     def test_the_gradient_leads_down(self) -> None:
         """Some steps down the gradient reduce the loss."""

@@ -159,7 +159,5 @@ class OfflineAlgorithmContract(LearnerContract):
             algorithm = self.fresh(spaces)
             algorithm.load(data)
             algorithm.update(self.num_updates)
-            is_same = data.fingerprint() == before
-            expect(
-                is_same, "a data set that is loaded stays as it is", "another fingerprint", "others learn from it too"
-            )
+            promise, why = "a data set that is loaded stays as it is", "others learn from it too"
+            expect(data.fingerprint() == before, promise, "another fingerprint", why)

@@ -127,11 +127,9 @@ class PolicyContract(StoredPolicyContract):
         """It gives each action a probability, from 0 to 1, together 1."""
         policy = self.make()
         for context in self.contexts():
-            found = policy.probabilities(context, self.actions)
-            fault = distribution_fault(found, len(self.actions))
-            expect(
-                fault is None, "probabilities are a distribution over the actions", fault, "actions are drawn from it"
-            )
+            fault = distribution_fault(policy.probabilities(context, self.actions), len(self.actions))
+            promise = "probabilities are a distribution over the actions"
+            expect(fault is None, promise, fault, "actions are drawn from it")
 
     def test_masked_actions_have_none(self) -> None:
         """What a mask forbids has the probability 0, and the rest sums to one."""
@@ -229,13 +227,7 @@ class SpacePolicyContract(StoredPolicyContract):
         if not isinstance(spaces.observation, Box):
             return
         for row in shown:
-            action, space = policy.act(row), spaces.action
-            expect(
-                expect_action(space, action),
-                f"act returns an action of {space}",
-                repr(action),
-                "an agent does what it says",
-            )
+            expect_action(spaces.action, policy.act(row))
 
     def test_act_and_choose_agree(self) -> None:
         """One observation and a row of a batch have the same action."""

@@ -36,6 +36,11 @@ from learnloop.testing.contracts.store_examples import (
 from learnloop.testing.contracts.store_reading import StoreReadingContract, kinds, says
 
 LOST = "what was acknowledged would be lost, or would come back as something else"
+EVENTS = [
+    *("alias.moved", "checkpoint.saved", "decision.made", "episode.ended", "episode.started"),
+    *("learning.updated", "policy.registered", "reward.recorded", "settings.changed"),
+]
+"""Of one record of each kind, the episode one that ended."""
 NUM_THREADS = 4
 NUM_EACH = 30
 
@@ -69,22 +74,8 @@ class StoreContract(StoreReadingContract):
             found = [store.get(type(record), key_of(record)) for record in EVERY_RECORD]
             same(found, EVERY_RECORD, "what is written a second time changes nothing", LOST)
             same(store.events(), before, "what is written a second time is no event", "it would be learned twice")
-            same(
-                sorted(event.kind for event in before),
-                [
-                    "alias.moved",
-                    "checkpoint.saved",
-                    "decision.made",
-                    "episode.ended",
-                    "episode.started",
-                    "learning.updated",
-                    "policy.registered",
-                    "reward.recorded",
-                    "settings.changed",
-                ],
-                "events tell of what happened",
-                "whoever waits for an event would wait for ever",
-            )
+            why = "whoever waits for an event would wait for ever"
+            same(sorted(event.kind for event in before), EVENTS, "events tell of what happened", why)
 
     def test_times_come_back_in_utc_to_the_microsecond(self) -> None:
         """A time of any zone comes back as the same moment, in UTC."""
@@ -131,12 +122,8 @@ class StoreContract(StoreReadingContract):
         with self.open_store() as store:
             store.write([reward("r1", value=1.0), reward("r1", value=2.0)])
             store.write([reward("r1", value=3.0), span("s1"), span("s1", name="other")])
-            same(
-                store.get(Reward, "r1").value,
-                1.0,
-                "the first reward of a key stays",
-                "a reward would change in silence",
-            )
+            why = "a reward would change in silence"
+            same(store.get(Reward, "r1").value, 1.0, "the first reward of a key stays", why)
             same(store.get(Span, "s1").name, "model", "the first span of a key stays", LOST)
             store.write([Task(task_id="t", created_at=T0), Task(task_id="t", created_at=T0, metadata={"n": 1})])
             same(store.get(Task, "t").metadata, {}, "the first task of a key stays", LOST)

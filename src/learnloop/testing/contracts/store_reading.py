@@ -77,10 +77,8 @@ class StoreReadingContract(Contract):
             same(ids(status=SpanStatus.OK, started_at=T0), ["s1", "s2", "s3"], "enums and times are values", why)
             same(store.count(Reward, where={"value": {0.25}}), 1, "a set is a list", why)
             same(store.count(Reward, where={"created_at": [T0]}), 1, "a list may hold times", why)
-            says(
-                refuses(UsageError, "an unknown field is refused", why, ids, colour="red"),
-                r"'colour'; allowed: .*'oper",
-            )
+            error = refuses(UsageError, "an unknown field is refused", why, ids, colour="red")
+            says(error, r"'colour'; allowed: .*'oper")
             says(refuses(UsageError, "a limit of 0 is refused", why, store.select, Span, limit=0), "limit")
 
     def test_a_condition_of_many_values(self) -> None:
@@ -149,6 +147,5 @@ def says(error: Exception, pattern: str) -> None:
     Raises:
         ContractError: it does not.
     """
-    expect(
-        re.search(pattern, str(error)), f"the error says {pattern!r}", str(error), "who reads it must find the fault"
-    )
+    why = "who reads it must find the fault"
+    expect(re.search(pattern, str(error)), f"the error says {pattern!r}", str(error), why)
