@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from learnloop.core.clock import from_micros
 from learnloop.core.errors import UsageError
 from learnloop.core.records import PolicyVersion
-from learnloop.registry.retention import removable, reward_of
+from learnloop.registry.registry import removable, reward_of
 
 
 def make(number: int, reward: Any = None, parent: int | None = None) -> PolicyVersion:

@@ -9,6 +9,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
+from learnloop.core.checks import check_number
 from learnloop.core.errors import UsageError
 from learnloop.models.chat import ChatRequest
 
@@ -57,21 +58,16 @@ class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         for name, value in (("model", self.model), ("api_key_env", self.api_key_env), ("cache", self.cache)):
             if value == "":
                 raise UsageError(f"{name} is empty; give a name, or leave it out where there is none")
-        checks = {
-            "max_tokens": self.max_tokens >= 1,
-            "temperature": self.temperature is None or 0.0 <= self.temperature < float("inf"),
-            "timeout_seconds": 0.0 < self.timeout_seconds < float("inf"),
-            "deadline_seconds": 0.0 < self.deadline_seconds < float("inf"),
-            "max_requests": self.max_requests is None or self.max_requests >= 1,
-            "max_total_tokens": self.max_total_tokens is None or self.max_total_tokens >= 1,
-            "max_in_flight": self.max_in_flight >= 1,
-            "max_retries": self.max_retries >= 0,
-            "backoff_seconds": 0.0 <= self.backoff_seconds <= MAX_WAIT_SECONDS,
-            "extra_body": not _OWN_FIELDS & self.extra_body.keys(),
-        }
-        for name, is_fine in checks.items():
-            if not is_fine:
-                raise UsageError(f"{name} is {getattr(self, name)}, which has no meaning; see EndpointConfig")
+        lowest = {"max_tokens": 1, "max_requests": 1, "max_total_tokens": 1, "max_in_flight": 1, "max_retries": 0}
+        for name, low in {**lowest, "temperature": 0}.items():
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), low)
+        check_number("timeout_seconds", self.timeout_seconds, above=0)
+        check_number("deadline_seconds", self.deadline_seconds, above=0)
+        check_number("backoff_seconds", self.backoff_seconds, 0, MAX_WAIT_SECONDS)
+        taken = sorted(_OWN_FIELDS & self.extra_body.keys())
+        if taken:
+            raise UsageError(f"extra_body is {self.extra_body}, but {taken[0]!r} has a place of its own; leave it out")
 
     def __repr__(self) -> str:
         """Returns the fields; a password in the address is not shown."""

@@ -56,7 +56,7 @@ class VectorCache:
             raise StoreReadOnlyError(f"{self._path.parent} cannot be made ({error.strerror or error})") from error
         with self._failures():
             self._connection = sqlite3.connect(
-                self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+                self._path, timeout=_BUSY_SECONDS, isolation_level="IMMEDIATE", check_same_thread=False
             )
             self._connection.execute("PRAGMA journal_mode=WAL")
             self._connection.execute("PRAGMA synchronous=NORMAL")  # what a crash takes is embedded again
@@ -92,15 +92,8 @@ class VectorCache:
         for key, vector in vectors.items():
             data = vector.astype("<f4").tobytes()
             rows.append((content_id, key, data, zlib.crc32(data)))
-        with self._lock, self._failures():
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                self._connection.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", rows)
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
+        with self._lock, self._failures(), self._connection:  # commits, or rolls back
+            self._connection.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", rows)
 
     def count(self) -> int:
         """Returns how many vectors are kept, of all embedders."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from learnloop.core.checks import check_name
+from learnloop.core.checks import check_name, check_range, is_number
 from learnloop.core.clock import now
 from learnloop.core.errors import CheckFailedError, ConflictError, NotFoundError, one_of
 from learnloop.core.ids import new_id
@@ -18,7 +18,6 @@ from learnloop.core.records import AliasMove, Certificate, Json, PolicyVersion, 
 from learnloop.registry.artifacts import encode_artifact
 from learnloop.registry.folders import VersionFolders
 from learnloop.registry.references import CHAMPION, LATEST, PREVIOUS, check_alias, parse_reference
-from learnloop.registry.retention import removable
 from learnloop.store import Connection, Store, insert_records
 from learnloop.store.queries.policies import last_version_number, referred_versions
 from learnloop.store.queries.records import all_records, find_record, remove_records, select_records
@@ -412,3 +411,41 @@ def _remove_versions(connection: Connection, policy: str, keep: int) -> tuple[li
     ids = [version.policy_version_id for version in removed]
     remove_records(connection, PolicyVersion, {"policy_version_id": ids})
     return removed, {version.content_hash for version in all_records(connection, PolicyVersion)}
+
+
+# Retention: a decision on records alone ---------------------------------------------------------------------------
+
+
+def reward_of(version: PolicyVersion) -> float | None:
+    """Returns the version's held-out reward, or None where it has none."""
+    value = version.metrics.get("reward")
+    return float(value) if is_number(value) else None
+
+
+def removable(
+    versions: Sequence[PolicyVersion], keep: int, referred: Collection[str], unproven: Collection[str] = ()
+) -> list[PolicyVersion]:
+    """Returns the versions beyond the ``keep`` newest that nothing needs, oldest first.
+
+    Kept besides the newest: of the proven ones the newest and the best (highest held-out reward; all of them where
+    several share it), those whose ids are in ``referred``, and the parents of all that is kept for these reasons. A
+    parent is not a reason to keep its own parent, else an unbroken line of descent would keep everything.
+
+    Args:
+        versions: all versions of one policy.
+        keep: how many of the newest to keep, at least 1.
+        referred: the ids that aliases, alias moves, decisions or other policies' versions name.
+        unproven: the ids of those whose learning is not proven.
+
+    Raises:
+        UsageError: ``keep`` is below 1.
+    """
+    check_range("keep", keep, 1)
+    ordered = sorted(versions, key=lambda version: version.version)
+    sound = [version for version in ordered if version.policy_version_id not in unproven]
+    rewards = {version.policy_version_id: reward_of(version) for version in sound}
+    best = max((reward for reward in rewards.values() if reward is not None), default=None)
+    kept = {version.policy_version_id for version in [*ordered[-keep:], *sound[-1:]]} | set(referred)
+    kept |= {key for key, reward in rewards.items() if best is not None and reward == best}
+    kept |= {version.parent_id for version in ordered if version.policy_version_id in kept and version.parent_id}
+    return [version for version in ordered if version.policy_version_id not in kept]

@@ -138,7 +138,7 @@ class Store:
 
     def submit(self, records: Iterable[Record]) -> Future[None]:
         """Does as ``write`` and returns at once; the future is set when the records are on the disk."""
-        return self._submit(WriteJob(list(records)))
+        return self._writer.submit(WriteJob(list(records)))
 
     def offer(self, record: Record) -> bool:
         """Queues ``record`` for writing and returns whether it was taken; never waits and never raises.
@@ -154,7 +154,7 @@ class Store:
             LearnloopError: records were refused since the last flush; the message has the last reason.
             UnreachableError: not done in time; what was offered stays queued.
         """
-        self._await(self._submit(WriteJob([])), timeout_seconds)
+        self._await(self._writer.submit(WriteJob([])), timeout_seconds)
         self._tell_refusals()
 
     def run(self, fn: Callable[[Connection, *Given], T], *given: *Given, timeout_seconds: float = 30.0) -> T:
@@ -178,7 +178,7 @@ class Store:
             take_write_lock(connection)
             return fn(connection, *given)
 
-        return self._submit(WriteJob([], locked))
+        return self._writer.submit(WriteJob([], locked))
 
     def read(self, fn: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Returns what ``fn`` returns for a connection that sees one snapshot and cannot write, and what else is given.
@@ -289,7 +289,7 @@ class Store:
             self._closed = True
             return
         deadline = time.monotonic() + timeout_seconds
-        last = self._submit(WriteJob([]))
+        last = self._writer.submit(WriteJob([]))
         self._writer.close(timeout_seconds)
         self._closed = True
         try:
@@ -314,10 +314,6 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-    def _submit(self, job: WriteJob) -> Future[Any]:
-        self._writer.submit(job)
-        return job.future
 
     def _await(self, future: Future[Any], timeout_seconds: float) -> Any:
         try:

@@ -127,8 +127,8 @@ class Writer:
             self._wake.set()
         return True
 
-    def submit(self, job: WriteJob) -> None:
-        """Queues ``job``; its future is set when its transaction is durable or has failed.
+    def submit(self, job: WriteJob) -> Future[Any]:
+        """Queues ``job`` and returns its future, which is set when its transaction is durable or has failed.
 
         Raises:
             ConflictError: the writer is closed.
@@ -139,6 +139,7 @@ class Writer:
             self._queue.append(job)
             self._num_waiting += 1
         self._wake.set()
+        return job.future
 
     def counters(self) -> StoreCounters:
         """Returns what became of the work so far."""

@@ -84,9 +84,7 @@ _CONTINUOUS: Mapping[str, ProbeSettings] = {
     ),
 }
 _STEADY: Mapping[str, Options] = {
-    "ppo": {"learning_rate": 0.01},
-    "a2c": {"learning_rate": 0.01},
-    "a3c": {"learning_rate": 0.01},
+    **{name: {"learning_rate": 0.01} for name in ON_POLICY},
     "dqn": {"learning_rate": 3e-3, "buffer_size": 2_000, "exploration_final_eps": 0.1, "exploration_fraction": 0.3},
     "sac": {"learning_rate": 3e-3, "buffer_size": 2_000},
 }

@@ -96,24 +96,20 @@ class EnvironmentContract(Contract):
 
     def test_what_it_returns_stays(self) -> None:
         """An observation that was returned is not written over by the next step, nor by its reader."""
-        env = self.make()
-        kept = [(step[0], _bytes(step[0])) for step in _raw_steps(env, 0, 5)]
-        env.close()
+        kept = [(step[0], _bytes(step[0])) for step in _raw_steps(self.make(), 0, 5)]
         changed = [number for number, (each, before) in enumerate(kept) if _bytes(each) != before]
         why = "a training keeps what it was shown until it learns from it"
         expect(not changed, "observations that were returned stay as they are", f"{changed} changed", why)
 
     def test_rewards_and_flags_have_their_types(self) -> None:
         """A reward is a finite number; terminated and truncated are booleans."""
-        env = self.make()
-        why = "what is no number cannot be learned from"
-        for step in _raw_steps(env, 0, self.num_steps):
+        why = "what is not a number cannot be learned from"
+        for step in _raw_steps(self.make(), 0, self.num_steps):
             reward, terminated, truncated = step[1:4]
             is_number = isinstance(reward, int | float | np.number) and bool(np.isfinite(reward))
             expect(is_number, "a reward is a finite number", repr(reward), why)
             for name, flag in (("terminated", terminated), ("truncated", truncated)):
                 expect(isinstance(flag, bool | np.bool_), f"{name} is True or False", repr(flag), why)
-        env.close()
 
     def test_observations_fit_their_space(self) -> None:
         """Each observation lies in the observation space, the first one and the last one too."""
@@ -122,7 +118,6 @@ class EnvironmentContract(Contract):
         why = "networks are built for the space"
         for step in _raw_steps(env, 0, self.num_steps):
             expect(space.contains(step[0]), f"observations lie in {space}", repr(step[0])[:200], why)
-        env.close()
 
     def test_masks_allow_something(self) -> None:
         """Where there are masks, each allows an action of each choice, and has the length of the space."""
@@ -132,7 +127,6 @@ class EnvironmentContract(Contract):
         masks = [
             step[4][KEY] for step in _raw_steps(env, 0, self.num_steps) if not (step[2] or step[3]) and KEY in step[4]
         ]
-        env.close()
         if not masks:
             return  # it has none
         rows = np.ones((len(masks), reader.num_choices), dtype=np.bool_)
@@ -185,7 +179,7 @@ def _steps(env: Env, seed: int) -> Iterator[Played]:
 
 
 def _raw_steps(env: Env, seed: int, num_steps: int | None = None) -> Iterator[tuple[Any, Any, Any, Any, Any]]:
-    """Yields what the environment returns for random actions, what resets show included; None: for ever."""
+    """Yields what the environment returns for random actions, resets included, and closes it; None: for ever."""
     watched = with_masks(env)
     space = spaces_of(watched).action
     edge, rng = ActionEdge(space, watched.action_space.dtype), generator(seed, "contract", "actions")
@@ -198,6 +192,7 @@ def _raw_steps(env: Env, seed: int, num_steps: int | None = None) -> Iterator[tu
         if terminated or truncated:
             observation, info = watched.reset()
             yield observation, 0.0, False, False, info
+    watched.close()
 
 
 def _masks(info: Any, space: Any) -> Any:
