@@ -280,7 +280,7 @@ def test_an_agent_that_leaves_ends_the_call(
     else:
         assert span.status is SpanStatus.ERROR
     runs = part(gateway).runs
-    assert [run.num_open for run in runs._open.values()] == [0]
+    assert [run.num_open for run in runs.open_runs.values()] == [0]
 
 
 def test_a_server_that_stops_ends_open_streams(start: Start, upstream: Upstream, workspace: Workspace) -> None:
@@ -328,7 +328,7 @@ def test_a_fault_in_recording_never_fails_the_call(
     upstream.answering = answer(events, kind="text/event-stream")
     assert gateway.ask("POST", "/gateway/chat/completions", STREAM).body == events
     if where != "runs":
-        opened = part(gateway).runs._open
+        opened = part(gateway).runs.open_runs
         assert eventually(lambda: all(run.num_open == 0 for run in list(opened.values())))
 
 

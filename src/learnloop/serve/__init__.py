@@ -1,4 +1,4 @@
-"""The HTTP API: one FastAPI application over a workspace, and the server that runs it.
+"""The HTTP API: one application over a workspace, whose routes are FastAPI's, and the server that runs it.
 
 How a module adds routes
 ========================

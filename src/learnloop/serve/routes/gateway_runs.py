@@ -74,13 +74,13 @@ class Runs:
         """Who may go on with a conversation, by its digest; several where runs said and heard the same."""
         self._passed: dict[bytes, Run] = {}
         """Who has gone on with it already: another call from there is a second branch of the run."""
-        self._open: dict[str, Run] = {}
+        self.open_runs: dict[str, Run] = {}
         """By episode, the one that asked last at the end."""
 
     @property
     def episodes(self) -> frozenset[str]:
         """The ids of the open runs' episodes."""
-        return frozenset(self._open)
+        return frozenset(self.open_runs)
 
     def begin(self, name: RunName, marks: Sequence[str], response_id: str | None = None) -> Run:
         """Returns the run of a request, a new one where it goes on with none.
@@ -111,7 +111,7 @@ class Runs:
             response_id: of the answer, where it has one.
         """
         run.num_open -= 1
-        if run.episode.episode_id not in self._open:
+        if run.episode.episode_id not in self.open_runs:
             return
         self._touch(run)
         if run.name.run is None and said:
@@ -129,7 +129,7 @@ class Runs:
         """Ends the runs that have been idle for long enough; returns how many."""
         latest = self._clock() - self._idle_seconds
         idle = []
-        for run in self._open.values():
+        for run in self.open_runs.values():
             if run.last_used > latest:
                 break
             if not run.num_open:
@@ -140,7 +140,7 @@ class Runs:
 
     def close(self) -> None:
         """Ends all runs: the server stops, and what their agents do next is not known."""
-        for run in list(self._open.values()):
+        for run in list(self.open_runs.values()):
             run.episode.truncate()
             self._close(run)
 
@@ -157,23 +157,23 @@ class Runs:
         return None
 
     def _begin_run(self, name: RunName) -> Run:
-        if len(self._open) >= MAX_RUNS:
-            self._close(next(iter(self._open.values())))
+        if len(self.open_runs) >= MAX_RUNS:
+            self._close(next(iter(self.open_runs.values())))
         recorder = Recorder(self._sink, name.agent, GATEWAY_SOURCE)  # of its own: agents may call themselves anything
         metadata = None if name.run is None else {"run": name.run}
         episode = recorder.episode(task_id=name.task, attempt=name.attempt, metadata=metadata)
         episode.begin()
-        run = self._open[episode.episode_id] = Run(recorder, episode, name)
+        run = self.open_runs[episode.episode_id] = Run(recorder, episode, name)
         if name.run is not None:
             self._named[name] = run
         return run
 
     def _touch(self, run: Run) -> None:
         run.last_used = self._clock()
-        self._open[run.episode.episode_id] = self._open.pop(run.episode.episode_id)
+        self.open_runs[run.episode.episode_id] = self.open_runs.pop(run.episode.episode_id)
 
     def _close(self, run: Run) -> None:
-        del self._open[run.episode.episode_id]
+        del self.open_runs[run.episode.episode_id]
         if self._named.get(run.name) is run:
             del self._named[run.name]
         for digest in run.places:
