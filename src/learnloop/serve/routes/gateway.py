@@ -134,7 +134,7 @@ class Gateway:
     async def _close_left_open(self, service: Service) -> None:
         try:
             seconds = self.options.idle_seconds
-            await service.call(close_left_open, service.workspace, seconds, self.runs.episodes)
+            await service.call(close_left_open, service.workspace, seconds, frozenset(self.runs.open_runs))
         except (LearnloopError, Problem) as error:  # the store is busy or away; the next look finds them too
             _log.warning("episodes that were left open could not be ended: %s", error)
 

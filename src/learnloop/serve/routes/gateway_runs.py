@@ -77,11 +77,6 @@ class Runs:
         self.open_runs: dict[str, Run] = {}
         """By episode, the one that asked last at the end."""
 
-    @property
-    def episodes(self) -> frozenset[str]:
-        """The ids of the open runs' episodes."""
-        return frozenset(self.open_runs)
-
     def begin(self, name: RunName, marks: Sequence[str], response_id: str | None = None) -> Run:
         """Returns the run of a request, a new one where it goes on with none.
 
