@@ -32,8 +32,8 @@ def test_adf_has_a_line_an_action() -> None:
 
 @pytest.mark.parametrize(
     ("line", "named"),
-    [("1:2:0.5", r"no '\|'"), ("ccb shared | x", "'ccb'"), ("1:x:0.5 | f", "no number"), ("1:1:nan | f", "finite"),
-     ("a b | f", "no label"), ("1:1:0.5 | f:y", "no number"), ("shared 0:1:0.5 | f", "shared line")],
+    [("1:2:0.5", r"no '\|'"), ("ccb shared | x", "'ccb'"), ("1:x:0.5 | f", "not a number"), ("1:1:nan | f", "finite"),
+     ("a b | f", "no label"), ("1:1:0.5 | f:y", "not a number"), ("shared 0:1:0.5 | f", "shared line")],
 )  # fmt: skip
 def test_other_lines_are_refused(line: str, named: str) -> None:
     with pytest.raises(FormatError, match=named):
