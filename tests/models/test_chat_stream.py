@@ -92,7 +92,7 @@ def test_what_may_pass_is_tried_again_before_it_begins(server: LoopbackServer) -
         (Fault(body=b'data: {"choices": []}\n\n', headers=EVENTS), UnreachableError, "broke off"),
         (Fault(body=b"", headers=EVENTS), UnreachableError, "broke off"),
         (Fault(body=b'data: {"error": {"message": "no memory"}}\n\n', headers=EVENTS), UnreachableError, "no memory"),
-        (Fault(body=b"data: nonsense\n\n", headers=EVENTS), UsageError, "streams what is not a chunk .*nonsense"),
+        (Fault(body=b"data: nonsense\n\n", headers=EVENTS), UsageError, "streams what is not a chunk: .*nonsense"),
         (Fault(body=b"data: [DONE]\n\n", headers=EVENTS), UsageError, "without a text"),
     ],
 )
