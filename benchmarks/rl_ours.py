@@ -24,7 +24,7 @@ from learnloop.core.arrays import F32
 from learnloop.core.spaces import Box, Discrete, Spaces
 from learnloop.envs import EnvStream, make_stream
 from learnloop.training.options import make_options
-from learnloop.training.trainers.trainers import Trainer
+from learnloop.training.trainers.trainers import EnvTrainer
 
 SHAPES: dict[str, tuple[int, tuple[int, ...], int]] = {
     "1536-256-256-128-5": (1536, (256, 256, 128), 5),
@@ -78,7 +78,7 @@ class Greedy:
 
 
 def run_trainer(task: dict[str, Any]) -> dict[str, Any]:
-    """Returns what the same training costs through the public ``Trainer``, its one evaluation included."""
+    """Returns what the same training costs through the public ``EnvTrainer``, its one evaluation included."""
     options = make_options(
         task["algorithm"],
         task["env"],
@@ -90,7 +90,7 @@ def run_trainer(task: dict[str, Any]) -> dict[str, Any]:
         eval_episodes=1,
     )
     with TemporaryDirectory() as folder:
-        trainer = Trainer(options, task["seed"], folder=Path(folder))
+        trainer = EnvTrainer(options, task["seed"], folder=Path(folder))
         watch = Watch({"at_most": task["steps"]})
         watch.start()
         result = trainer.run()
@@ -202,7 +202,7 @@ def weigh_checkpoint(task: dict[str, Any]) -> dict[str, Any]:
     found = {}
     for name, options, env in (("CartPole-v1", cartpole, None), ("seed 1's problem", prompts, Prompts)):
         with TemporaryDirectory() as folder:
-            Trainer(options, task["seed"], env=env, folder=Path(folder)).run()
+            EnvTrainer(options, task["seed"], env=env, folder=Path(folder)).run()
             newest = max(path for path in Path(folder, "checkpoints").iterdir() if path.is_dir())
             found[name] = sum(path.stat().st_size for path in newest.iterdir()) / MEGABYTE
     return found
@@ -212,7 +212,7 @@ def _build(task: dict[str, Any]) -> tuple[EnvStream, Algorithm]:
     env = Prompts if task["env"] == PROMPTS else task["env"]
     stream = make_stream(env, task["n_envs"], vectorization=task["vectorization"])
     config = configure(task["algorithm"], task["options"])
-    return stream, build_algorithm(config, stream.spaces, num_lanes=task["n_envs"], seed=task["seed"])
+    return stream, build_algorithm(config, stream.spaces, num_envs=task["n_envs"], seed=task["seed"])
 
 
 def _percentiles(call: Callable[[], Any], num_calls: int) -> dict[str, float]:

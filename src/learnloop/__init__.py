@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from learnloop.decisions import Choice, Slot
     from learnloop.evaluation import OutcomeTable, VerificationOptions, verify_learning
     from learnloop.loop import Loop, OpenEpisode, ProofResult, Workspace
-    from learnloop.loop.training.env_evaluation import load_policy
+    from learnloop.loop.training.policies import load_policy
     from learnloop.loop.training.training import Run, open_run, resume, train
     from learnloop.loop.workspace.extensions import extensions, register
     from learnloop.rewards.scoring.engine import RewardEngine
@@ -40,7 +40,7 @@ _HOMES = {
     "Workspace": "learnloop.loop",
     "Run": "learnloop.loop.training.training",
     "extensions": "learnloop.loop.workspace.extensions",
-    "load_policy": "learnloop.loop.training.env_evaluation",
+    "load_policy": "learnloop.loop.training.policies",
     "open_run": "learnloop.loop.training.training",
     "register": "learnloop.loop.workspace.extensions",
     "resume": "learnloop.loop.training.training",

@@ -1,4 +1,4 @@
-"""A random stream of lanes that can be interrupted and goes on where it stopped."""
+"""A random stream of envs that can be interrupted and goes on where it stopped."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from tests.algorithms.steps import lane_step
+from tests.algorithms.steps import env_step
 
 F = np.float32
 
 
 class RandomStream:
-    """Lanes whose observations are noise; what an action earns depends on what it was chosen on."""
+    """Envs whose observations are noise; what an action earns depends on what it was chosen on."""
 
-    def __init__(self, num_lanes: int, size: int, seed: int, *, ends: float = 0.1) -> None:
+    def __init__(self, num_envs: int, size: int, seed: int, *, ends: float = 0.1) -> None:
         self._rng = np.random.default_rng(seed)
-        self._shape = num_lanes, size
+        self._shape = num_envs, size
         self._ends = ends
         self._observations = self._noise()
 
@@ -32,7 +32,7 @@ class RandomStream:
             cut = ended & (rng.random(lanes) < 0.5)
             self._observations = np.where(ended[:, None], self._noise(), final).astype(F)
             ends = {"terminated": ended & ~cut, "truncated": cut}
-            algorithm.record(lane_step(self._observations, rewards, final_observations=final, **ends))
+            algorithm.record(env_step(self._observations, rewards, final_observations=final, **ends))
             algorithm.learn()
 
     def _noise(self) -> np.ndarray:

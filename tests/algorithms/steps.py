@@ -1,4 +1,4 @@
-"""Steps of lanes for tests: what an environment would hand to an algorithm."""
+"""Steps of envs for tests: what an environment would hand to an algorithm."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from learnloop.core.spaces import ActionSpace, Box, Discrete, Spaces
-from learnloop.core.stepping import LaneStep
+from learnloop.core.stepping import EnvStep
 
 
 def box(size: int) -> Box:
@@ -20,8 +20,8 @@ def spaces(size: int = 3, action: ActionSpace | None = None) -> Spaces:
     return Spaces(observation=box(size), action=action or Discrete(n=2))
 
 
-def lane_step(observations: Any, rewards: Any, **fields: Any) -> LaneStep:
-    """Returns a step of lanes in which nothing ends unless ``fields`` say so."""
+def env_step(observations: Any, rewards: Any, **fields: Any) -> EnvStep:
+    """Returns a step of envs in which nothing ends unless ``fields`` say so."""
     rewards = np.asarray(rewards, dtype=np.float64)
     observations = np.asarray(observations, dtype=np.float32)
     given = {
@@ -35,13 +35,13 @@ def lane_step(observations: Any, rewards: Any, **fields: Any) -> LaneStep:
         "final_masks": None,
     }
     as_arrays = {name: np.asarray(value) if isinstance(value, list) else value for name, value in fields.items()}
-    return LaneStep(**{**given, **as_arrays})
+    return EnvStep(**{**given, **as_arrays})
 
 
 def drive(algorithm: Any, num_vector_steps: int, seed: int = 0, *, ends: float = 0.1) -> None:
-    """Lets ``algorithm`` act in, and learn from, a random stream of lanes that depends on ``seed`` alone."""
+    """Lets ``algorithm`` act in, and learn from, a random stream of envs that depends on ``seed`` alone."""
     rng = np.random.default_rng(seed)
-    lanes, size = algorithm.num_lanes, algorithm.encoder.size
+    lanes, size = algorithm.num_envs, algorithm.encoder.size
     observations = rng.standard_normal((lanes, size)).astype(np.float32)
     for _ in range(num_vector_steps):
         actions = algorithm.choose(observations)
@@ -52,6 +52,6 @@ def drive(algorithm: Any, num_vector_steps: int, seed: int = 0, *, ends: float =
         cut = ended & (rng.random(lanes) < 0.5)
         observations = np.where(ended[:, None], rng.standard_normal((lanes, size)), final).astype(np.float32)
         algorithm.record(
-            lane_step(observations, rewards, final_observations=final, terminated=ended & ~cut, truncated=cut)
+            env_step(observations, rewards, final_observations=final, terminated=ended & ~cut, truncated=cut)
         )
         algorithm.learn()

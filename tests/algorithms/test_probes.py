@@ -29,12 +29,12 @@ def learned(name: str, probe: str, family: Family, *, continuous: bool = False, 
     """Returns the algorithm called ``name`` after its training on ``probe``."""
     settings = settings_for(name, probe, continuous=continuous)
     env = PROBES[probe].env_id(family, continuous=continuous)
-    return learn(name, env, {**settings.options, **options}, steps=settings.steps, lanes=settings.lanes)
+    return learn(name, env, {**settings.options, **options}, steps=settings.steps, num_envs=settings.num_envs)
 
 
-def learn(name: str, env: str, options: Any, *, steps: int, lanes: int, seed: int = 0) -> Algorithm:
+def learn(name: str, env: str, options: Any, *, steps: int, num_envs: int, seed: int = 0) -> Algorithm:
     """Returns the algorithm called ``name`` after its training in ``env``."""
-    return train(subject_of(name).build(options), env, steps=steps, lanes=lanes, seed=seed)
+    return train(subject_of(name).build(options), env, steps=steps, num_envs=num_envs, seed=seed)
 
 
 @pytest.mark.parametrize("probe", PROBES)
@@ -105,7 +105,7 @@ def test_the_identity_environment(name: str, env: str, options: dict[str, Any], 
     from learnloop.evaluation.returns import evaluate_returns
 
     start = ON_POLICY.get(name, OFF_POLICY)
-    algorithm = learn(name, env, {**start, **options}, steps=steps, lanes=8 if name in ON_POLICY else 2, seed=seed)
+    algorithm = learn(name, env, {**start, **options}, steps=steps, num_envs=8 if name in ON_POLICY else 2, seed=seed)
     found = evaluate_returns(algorithm.policy(), env, num_episodes=20, seed=seed)
     assert found.mean >= 90, found
     assert np.isfinite(found.std)

@@ -1,4 +1,4 @@
-"""An environment whose observations say which lane, episode and step they are of, and what must come of its actions."""
+"""An environment whose observations say which env, episode and step they are of, and what must come of its actions."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def reward_of(episode: int, t: int, action: int) -> float:
 
 
 def lane_tag(seed: int, lane: int) -> int:
-    """The tag of a lane, whose seed derives from the stream's and its number."""
+    """The tag of an env, whose seed derives from the stream's and its number."""
     return tag_of(derive_seed(seed, "lane", lane) & 0x7FFFFFFF)
 
 
@@ -90,7 +90,7 @@ class Transition(NamedTuple):
 
 
 def transitions(tag: int, actions: Sequence[int]) -> Iterator[Transition]:
-    """What must come of a lane's actions."""
+    """What must come of an env's actions."""
     episode = t = 0
     for action in actions:
         is_over = t + 1 == length_of(tag, episode)

@@ -214,8 +214,8 @@ def test_the_best_prompt_for_each_kind_of_task_is_learned(server: LoopbackServer
         "cache": str(tmp_path / "answers"),
     }
     config = configure("dqn", {"learning_rate": 1e-3, "learning_starts": 50, "train_freq": 1, "gamma": 0.0})
-    stream = make_stream("llm-task", num_lanes=4, env_kwargs=kwargs)
-    algorithm = build_algorithm(config, stream.spaces, num_lanes=4, seed=0)
+    stream = make_stream("llm-task", num_envs=4, env_kwargs=kwargs)
+    algorithm = build_algorithm(config, stream.spaces, num_envs=4, seed=0)
     observations, masks = stream.reset(0)
     earned = []
     for number in range(150):

@@ -146,7 +146,7 @@ def test_ppo_learns_it(seed: int) -> None:
     kwargs = {"size": 32}
     stream = make_stream("prompt-mutation", 8, env_kwargs=kwargs)
     options = {"learning_rate": "lin_0.003", "n_steps": 64, "batch_size": 128, "n_epochs": 4}
-    algorithm = build_algorithm(configure("ppo", options), stream.spaces, num_lanes=8, seed=seed)
+    algorithm = build_algorithm(configure("ppo", options), stream.spaces, num_envs=8, seed=seed)
     random = evaluate_returns(
         algorithm.policy().sampled, "prompt-mutation", num_episodes=200, seed=7, env_kwargs=kwargs
     )

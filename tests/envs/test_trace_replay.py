@@ -84,13 +84,13 @@ def test_a_cut_episode_is_truncated(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["trace-replay", "jsonl", "learnloop/TraceReplay-v0"])
 def test_by_name(log: Path, name: str) -> None:
-    """The check of environments passes, and a stream of lanes walks through the log under its masks."""
+    """The check of environments passes, and a stream of envs walks through the log under its masks."""
     kwargs = {"trace_file": str(log)}
     assert check_env(name, env_kwargs=kwargs) == []
     made = make_env(resolve_env(name), kwargs)
     assert isinstance(made.env.unwrapped, TraceReplay)
     assert made.max_steps is None
-    stream = make_stream(name, num_lanes=3, env_kwargs=kwargs)
+    stream = make_stream(name, num_envs=3, env_kwargs=kwargs)
     rng = np.random.default_rng(0)
     _, masks = stream.reset(0)
     for _ in range(50):

@@ -1,4 +1,4 @@
-"""Returns against episodes played by hand: seeds, lanes, limits, masks."""
+"""Returns against episodes played by hand: seeds, envs, limits, masks."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def by_hand(seed: int, num_episodes: int, **kwargs: Any) -> tuple[list[float], l
     return returns, lengths
 
 
-@pytest.mark.parametrize("max_lanes", [1, 3, 64])
-def test_returns_are_those_of_episodes_played_one_by_one(max_lanes: int) -> None:
+@pytest.mark.parametrize("max_envs", [1, 3, 64])
+def test_returns_are_those_of_episodes_played_one_by_one(max_envs: int) -> None:
     wanted, lengths = by_hand(7, 12)
-    found = evaluate_returns(Leaning(), "cartpole", num_episodes=12, seed=7, max_lanes=max_lanes)
+    found = evaluate_returns(Leaning(), "cartpole", num_episodes=12, seed=7, max_envs=max_envs)
     assert list(found.returns) == wanted
     assert list(found.lengths) == lengths
     assert found.mean == pytest.approx(np.mean(wanted))
@@ -84,7 +84,7 @@ def test_kwargs_callables_and_environments() -> None:
 
 def test_ended_lanes_are_not_stepped() -> None:
     policy = Leaning()
-    found = evaluate_returns(policy, "CartPole-v1", num_episodes=10, seed=0, max_lanes=4)
+    found = evaluate_returns(policy, "CartPole-v1", num_episodes=10, seed=0, max_envs=4)
     assert sum(policy.rows) == sum(found.lengths)
     assert max(policy.rows) == 4
     assert policy.rows[-1] < 4
@@ -92,7 +92,7 @@ def test_ended_lanes_are_not_stepped() -> None:
 
 def test_short_episodes_count_no_more_than_long_ones() -> None:
     """Taking the first episodes that end, of many that run, would prefer short ones."""
-    found = evaluate_returns(Constant(2), Counting, num_episodes=30, seed=3, max_lanes=8)
+    found = evaluate_returns(Constant(2), Counting, num_episodes=30, seed=3, max_envs=8)
     tags = [tag_of(derive_seed(3, "evaluation", episode) & 0x7FFFFFFF) for episode in range(30)]
     assert list(found.lengths) == [length_of(tag, 0) for tag in tags]
     assert set(found.lengths) == {2, 3, 4}
@@ -113,7 +113,7 @@ def test_policies_meet_the_same_episodes_and_seeds_differ() -> None:
 def test_masks_reach_the_policy(masked: str) -> None:
     """The environment raises at an action that it does not allow."""
     found = evaluate_returns(
-        FirstAllowed(), Counting, num_episodes=9, seed=0, env_kwargs={"masked": masked}, max_lanes=4
+        FirstAllowed(), Counting, num_episodes=9, seed=0, env_kwargs={"masked": masked}, max_envs=4
     )
     assert set(found.lengths) == {2, 3, 4}
     for total, length in zip(found.returns, found.lengths, strict=True):
@@ -125,7 +125,7 @@ def test_masks_that_allow_nothing_are_refused() -> None:
         def mask(self) -> Any:
             return np.arange(3) < (3 if self.t < 1 else 0)
 
-    with pytest.raises(ActionError, match="Blocked, lane 0, episode 1: the action mask allows no action"):
+    with pytest.raises(ActionError, match="Blocked, env 0, episode 1: the action mask allows no action"):
         evaluate_returns(FirstAllowed(), Blocked, seed=0, env_kwargs={"masked": "info"})
 
 
@@ -148,7 +148,7 @@ def test_episodes_that_never_end_are_said() -> None:
     odd = [bool(derive_seed(0, "evaluation", episode) & 1) for episode in range(8)]
     assert any(odd)
     assert not all(odd)
-    found = evaluate_returns(Constant(), Endless, num_episodes=8, seed=0, max_lanes=3, max_episode_steps=50)
+    found = evaluate_returns(Constant(), Endless, num_episodes=8, seed=0, max_envs=3, max_episode_steps=50)
     assert found.unfinished == tuple(episode for episode in range(8) if not odd[episode])
     assert list(found.lengths) == [3 if each else 50 for each in odd]
     assert list(found.returns) == [3.0 if each else 50.0 for each in odd]
@@ -177,7 +177,7 @@ def test_it_is_a_record() -> None:
     ("arguments", "error", "message"),
     [
         ({"env": "CartPole-v1", "num_episodes": 0}, UsageError, "num_episodes is 0"),
-        ({"env": "CartPole-v1", "max_lanes": 0}, UsageError, "max_lanes is 0"),
+        ({"env": "CartPole-v1", "max_envs": 0}, UsageError, "max_envs is 0"),
         ({"env": "CartPole-v1", "max_episode_steps": -1}, UsageError, "max_episode_steps is -1"),
         ({"env": "CartPol-v1"}, NotFoundError, "did you mean"),
         ({"env": SyncVectorEnv([Counting])}, UsageError, "is a vector environment"),
@@ -204,7 +204,7 @@ def test_a_policy_for_another_environment_is_refused() -> None:
         ({"num_episodes": 2.5}, "num_episodes is 2.5"),
         ({"num_episodes": True}, "num_episodes is True"),
         ({"num_episodes": None}, "num_episodes is None"),
-        ({"max_lanes": "x"}, "max_lanes is 'x'"),
+        ({"max_envs": "x"}, "max_envs is 'x'"),
         ({"max_episode_steps": 2.5}, "max_episode_steps is 2.5"),
         ({"seed": "a"}, "seed is 'a'; a whole number is needed"),
         ({"seed": 1.5}, "seed is 1.5"),

@@ -130,7 +130,7 @@ def served(package: Path, run: Any, observation: Any) -> subprocess.CompletedPro
     return without(
         package,
         "import pathlib, sys\n"
-        "from learnloop.training.policy_files import read_policy\n"
+        "from learnloop.training.run_files import read_policy\n"
         f"policy = read_policy(pathlib.Path({str(folder)!r}))\n"
         f"sys.stdout.write(policy.learned_by + ' ' + str(policy.act({observation!r})))\n",
     )
@@ -221,7 +221,7 @@ def test_a_package_that_changed_its_encoder(package: Path, tmp_path: Path) -> No
     run = ll.train("kind", env="side", steps=200, options=options, home=tmp_path)
     text = (package / "third_party.py").read_text().replace("size = 4", "size = 5")
     (package / "third_party.py").write_text(text)
-    code = "import sys; sys.argv = ['learnloop']; from learnloop.training.policy_files import read_policy; "
+    code = "import sys; sys.argv = ['learnloop']; from learnloop.training.run_files import read_policy; "
     folder = run.folder / "seed-0" / "best"
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}
     found = subprocess.run(
@@ -299,7 +299,7 @@ def test_text_encoders_need_texts(package: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_it_is_proven_and_registered(package: Path, tmp_path: Path) -> None:
-    """Twins of a package's algorithm train as ours do; what is registered is evaluated by its name."""
+    """Controls of a package's algorithm train as ours do; what is registered is evaluated by its name."""
     options = {**FAST, "text_encoder": "initials"}
     run = ll.train("kind", env="side", steps=2_000, seeds=5, options=options, home=tmp_path)
     version = run.best.register("sides")

@@ -172,14 +172,14 @@ DQN_MUTANTS = [
     ),
     Mutant(
         "DQN: duelling without the mean of the advantages",
-        "duelling:duelling_values",
+        "heads:duelling_values",
         "outputs[:, :1] + advantages - advantages.mean(axis=1, keepdims=True)",
         "outputs[:, :1] + advantages",
         (f"{_ALL_PAPERS}[False-False-duelling]",),
     ),
     Mutant(
         "DQN: duelling's gradient without that of the mean",
-        "duelling:duelling_gradient",
+        "heads:duelling_gradient",
         "gradient - total / np.float32(gradient.shape[1])",
         "gradient",
         (f"{_ALL_PAPERS}[False-False-duelling]",),
@@ -193,13 +193,13 @@ DQN_MUTANTS = [
     ),
     Mutant(
         "DQN: the target network moves away",
-        "learner:Target.move",
+        "learner:TargetUpdate.move",
         "np.subtract(source, target, scratch)",
         "np.subtract(target, source, scratch)",
         (f"{_DQN}test_the_target_network_follows[0.3-6]",),
     ),
     Mutant(
-        "DQN: shuffled twins are not shuffled",
+        "DQN: shuffled controls are not shuffled",
         "dqn:DQN._targets",
         "return deal(targets, self._rng) if self.shuffled else targets",
         "return targets",
@@ -239,8 +239,8 @@ REPLAY_MUTANTS = [
     Mutant(
         "replay: one observation too early",
         "learner:OffPolicyAlgorithm.record",
-        "at = self._lanes + first",
-        "at = self._lanes + first - self.num_lanes",
+        "at = self._env_rows + first",
+        "at = self._env_rows + first - self.num_envs",
         (*_dqn("plain", "P3"), f"{_DQN}test_rows_that_are_not_valid_are_not_learned"),
     ),
     Mutant(
@@ -251,7 +251,7 @@ REPLAY_MUTANTS = [
         (f"{_OFF_POLICY}test_a_cut_episode_leads_to_its_own_last_observation",),
     ),
     Mutant(
-        "replay: lanes that only reset themselves are learned from",
+        "replay: envs that only reset themselves are learned from",
         "learner:OffPolicyAlgorithm.record",
         "self.replay.add(entries if valid is None else entries.rows(valid))",
         "self.replay.add(entries)",
@@ -350,28 +350,28 @@ REPLAY_MUTANTS = [
     ),
     Mutant(
         "n-step: a return goes on over the end of an episode",
-        "n_step:NStepLanes.push",
+        "n_step:NStepEnvs.push",
         "self._waiting & (ended | (self._ages == self.num_steps))",
         "self._waiting & (self._ages == self.num_steps)",
         (f"{_N_STEP}test_lanes_give_what_the_whole_stream_says",),
     ),
     Mutant(
         "n-step: rewards are not discounted",
-        "n_step:NStepLanes.push",
+        "n_step:NStepEnvs.push",
         "self._powers[self._ages] * entries.rewards",
         "entries.rewards",
         (f"{_N_STEP}test_lanes_give_what_the_whole_stream_says",),
     ),
     Mutant(
         "n-step: what follows is discounted as after one step",
-        "n_step:NStepLanes._release",
-        "self._ages[slots, lanes]",
+        "n_step:NStepEnvs._release",
+        "self._ages[slots, env_indices]",
         "np.ones_like(slots)",
         (f"{_N_STEP}test_lanes_give_what_the_whole_stream_says",),
     ),
     Mutant(
         "n-step: a return begins with that of its place before",
-        "n_step:NStepLanes.push",
+        "n_step:NStepEnvs.push",
         "self._returns[slot] = 0",
         "",
         (f"{_N_STEP}test_lanes_give_what_the_whole_stream_says",),
@@ -416,9 +416,9 @@ SAC_MUTANTS = [
     ),
     Mutant(
         "SAC: the greater critic, discrete",
-        "sac_discrete:DiscreteLosses._least",
-        "np.minimum(values[:, :self._n], values[:, self._n:])",
-        "np.maximum(values[:, :self._n], values[:, self._n:])",
+        "twin_critic:least_values",
+        "np.minimum(outputs[:, :n], outputs[:, n:])",
+        "np.maximum(outputs[:, :n], outputs[:, n:])",
         (f"{_CRITIC}[discrete-False]", f"{_ACTOR}[discrete-False]"),
     ),
     Mutant(
@@ -431,8 +431,8 @@ SAC_MUTANTS = [
     Mutant(
         "SAC: no target critics, discrete",
         "sac_discrete:DiscreteLosses.next_values",
-        "self._least(self._target, sample.next_observations)",
-        "self._least(self._critic, sample.next_observations)",
+        "self._target.predict(sample.next_observations)",
+        "self._critic.predict(sample.next_observations)",
         (f"{_CRITIC}[discrete-False]",),
     ),
     Mutant(
@@ -444,9 +444,9 @@ SAC_MUTANTS = [
     ),
     Mutant(
         "SAC: target critics are copies",
-        "sac:SAC._update",
-        "self._target_mover.move(config.tau)",
-        "self._target_mover.move(1.0)",
+        "twin_critic:TwinCritic.move_target",
+        "self._mover.move(self._tau)",
+        "self._mover.move(1.0)",
         (f"{_SAC}test_the_target_critics_follow",),
     ),
     Mutant(
@@ -486,9 +486,9 @@ SAC_MUTANTS = [
     ),
     Mutant(
         "SAC: the second critic does not learn",
-        "sac_discrete:DiscreteLosses.critic",
-        "sample.actions + self._n",
-        "sample.actions",
+        "twin_critic:critic_loss",
+        "actions + len(values) // 2",
+        "actions",
         (f"{_CRITIC}[discrete-False]",),
     ),
     Mutant(
@@ -636,7 +636,7 @@ SAC_MUTANTS = [
         (f"{_SAC}test_actions_are_uniform_until_learning_starts",),
     ),
     Mutant(
-        "SAC: shuffled twins are not shuffled",
+        "SAC: shuffled controls are not shuffled",
         "sac:SAC._update",
         "targets = deal(targets, rng)",
         "targets = np.array(targets)",

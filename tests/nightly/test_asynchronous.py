@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from learnloop.evaluation.seeds import probability_of_improvement, summarise_seeds
-from learnloop.training.metrics_file import read_metrics
 from learnloop.training.options import make_options
+from learnloop.training.run_files import read_metrics
 from learnloop.training.runs import late_return, start_run
 from tests.nightly.progress import FIGURES
 

@@ -1,4 +1,4 @@
-"""Trainings that cannot have learned: whole ones, each with its choice of the best policy and with its twins."""
+"""Trainings that cannot have learned: whole ones, each with its choice of the best policy and with its controls."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from learnloop.system.state_file import (
     write_state,
 )
 from learnloop.training.checkpoints import load_checkpoint, newest_checkpoint, save_checkpoint
-from learnloop.training.dataset_files import read_dataset
+from learnloop.training.run_files import read_dataset
 
 EARLIER = Path(__file__).parent / "earlier"
 """State as commit 38f3475 wrote it; see ``make.py`` there."""

@@ -18,8 +18,8 @@ CONFIG = A2CConfig(**{"gamma": GAMMA, **ON_POLICY["a2c"]})
 class Mine(A2C):
     tag = "mine"
 
-    def __init__(self, config: A2CConfig, spaces: Spaces, *, num_lanes: int = 1, seed: int = 0) -> None:
-        super().__init__(config, spaces, num_lanes=num_lanes, seed=seed)
+    def __init__(self, config: A2CConfig, spaces: Spaces, *, num_envs: int = 1, seed: int = 0) -> None:
+        super().__init__(config, spaces, num_envs=num_envs, seed=seed)
 
 
 class Inverted(Mine):
@@ -73,13 +73,13 @@ class NeverCounts(Mine):
 class Mute(DQN):
     action_values = None  # type: ignore[assignment]
 
-    def __init__(self, config: DQNConfig, spaces: Spaces, *, num_lanes: int = 1, seed: int = 0) -> None:
-        super().__init__(config, spaces, num_lanes=num_lanes, seed=seed)
+    def __init__(self, config: DQNConfig, spaces: Spaces, *, num_envs: int = 1, seed: int = 0) -> None:
+        super().__init__(config, spaces, num_envs=num_envs, seed=seed)
 
 
 class Unsaid(A2C):
-    def __init__(self, settings, spaces, *, num_lanes=1, seed=0):  # type: ignore[no-untyped-def]
-        super().__init__(settings, spaces, num_lanes=num_lanes, seed=seed)
+    def __init__(self, settings, spaces, *, num_envs=1, seed=0):  # type: ignore[no-untyped-def]
+        super().__init__(settings, spaces, num_envs=num_envs, seed=seed)
 
     config: int  # type: ignore[assignment]
 
@@ -88,15 +88,15 @@ class Unfinished(Algorithm):
     tag = "unfinished"
 
 
-def make(spaces: Spaces, *, num_lanes: int, seed: int) -> Algorithm:
-    return Mine(CONFIG, spaces, num_lanes=num_lanes, seed=seed)
+def make(spaces: Spaces, *, num_envs: int, seed: int) -> Algorithm:
+    return Mine(CONFIG, spaces, num_envs=num_envs, seed=seed)
 
 
-def make_with_another_gamma(spaces: Spaces, *, num_lanes: int, seed: int) -> Algorithm:
-    return Mine(A2CConfig(), spaces, num_lanes=num_lanes, seed=seed)
+def make_with_another_gamma(spaces: Spaces, *, num_envs: int, seed: int) -> Algorithm:
+    return Mine(A2CConfig(), spaces, num_envs=num_envs, seed=seed)
 
 
-def make_nothing(spaces: Spaces, *, num_lanes: int, seed: int) -> None:
+def make_nothing(spaces: Spaces, *, num_envs: int, seed: int) -> None:
     return None
 
 

@@ -107,10 +107,10 @@ class Training:
     """An algorithm that learns in an environment, stepwise."""
 
     def __init__(self, name: str, env: str, seed: int, **options: Any) -> None:
-        self.num_lanes = 8 if name in ("ppo", "a2c") else 2
-        self.stream = make_stream(env, self.num_lanes)
+        self.num_envs = 8 if name in ("ppo", "a2c") else 2
+        self.stream = make_stream(env, self.num_envs)
         config = configure(name, {"gamma": GAMMA, **OPTIONS[name], **options})
-        self.algorithm: Algorithm = build_algorithm(config, self.stream.spaces, num_lanes=self.num_lanes, seed=seed)
+        self.algorithm: Algorithm = build_algorithm(config, self.stream.spaces, num_envs=self.num_envs, seed=seed)
         self.observations, self.masks = self.stream.reset(seed)
         self.num_illegal = 0
 
@@ -158,7 +158,7 @@ def test_whoever_does_not_see_the_mask_is_found(name: str) -> None:
 EXPLORING: dict[str, dict[str, Any]] = {"ppo": {"ent_coef": 0.4, "normalize_advantage": False}, "dqn": {}}
 """An entropy bonus of .4 holds the best of two arms that pay 1 and -1 at 1 / (1 + exp(-2 / .4)) = .993."""
 STEPS = 8_000
-"""Of which half are before the flip; each lane flips after its share."""
+"""Of which half are before the flip; each env flips after its share."""
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learnloop.algorithms.base.states import AlgorithmState
 from learnloop.algorithms.offline.iql import IQL, IQLConfig
 from learnloop.algorithms.on_policy.a2c import A2C, A2CConfig
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
@@ -22,6 +21,7 @@ from learnloop.core.errors import CorruptError, UsageError
 from learnloop.core.seeding import generator
 from learnloop.core.spaces import Discrete
 from learnloop.nn.mlp.network import MLP, Head, MLPConfig
+from learnloop.system.state_file import State
 from learnloop.testing.contracts import (
     AlgorithmContract,
     BufferContract,
@@ -149,7 +149,7 @@ class ServedWrong(A2C):
 
 
 class TakesAnyState(A2C):
-    def restore(self, state: AlgorithmState) -> None:
+    def restore(self, state: State) -> None:
         with contextlib.suppress(CorruptError):
             super().restore(state)
 
@@ -201,13 +201,13 @@ class PatchesObservations(A2C):
 
 
 class ForgetsMoments(A2C):
-    def restore(self, state: AlgorithmState) -> None:
+    def restore(self, state: State) -> None:
         super().restore(state)
         self.optimizer = self._build_optimizer()
 
 
 class SharesState(A2C):
-    def state(self) -> AlgorithmState:
+    def state(self) -> State:
         state = super().state()
         return state._replace(tensors={**state.tensors, "parameters": self.network.parameters})
 
@@ -249,12 +249,12 @@ ACTING: Mapping[type[A2C], set[str]] = {
     NoSeed: {
         "the_same_seed_learns_the_same",
         "terminated_and_truncated_are_kept_apart",
-        "steps_of_a_lane_that_resets_itself_are_not_learned",
+        "steps_of_an_env_that_resets_itself_are_not_learned",
         "a_discarded_episode_is_not_learned",
     },
     PositiveRewards: {"rewards_are_learned_from"},
     CutsAreEnds: {"terminated_and_truncated_are_kept_apart"},
-    NeverShuffled: {"a_shuffled_twin_learns_something_else"},
+    NeverShuffled: {"a_shuffled_control_learns_something_else"},
     NoFigure: {"figures_are_finite_and_named"},
     AnyProgress: {"progress"},
     LivePolicy: {"its_policy_is_frozen"},
@@ -266,7 +266,7 @@ ACTING: Mapping[type[A2C], set[str]] = {
         "acting_and_recording_learn_nothing",
         "a_reward_that_is_no_number_is_not_learned",
     },
-    LearnsResets: {"steps_of_a_lane_that_resets_itself_are_not_learned"},
+    LearnsResets: {"steps_of_an_env_that_resets_itself_are_not_learned"},
     InterruptForgets: {"interrupt"},
     PatchesRewards: {"a_reward_that_is_no_number_is_not_learned"},
     PatchesObservations: {"an_observation_that_is_no_number_is_not_learned"},
@@ -284,8 +284,8 @@ def acting(kind: type[A2C]) -> type[Contract]:
         action_spaces = (SPACE,)
         steps_to_learn = 24
 
-        def make(self, spaces: Any, *, num_lanes: int, seed: int) -> Any:
-            return kind(A2CConfig(n_steps=6, net_arch=(8,)), spaces, num_lanes=num_lanes, seed=seed)
+        def make(self, spaces: Any, *, num_envs: int, seed: int) -> Any:
+            return kind(A2CConfig(n_steps=6, net_arch=(8,)), spaces, num_envs=num_envs, seed=seed)
 
     return Mutant
 
@@ -336,7 +336,7 @@ class ActsWithTheSameDraws(IQL):
 
 
 class ForgetsDraws(IQL):
-    def restore(self, state: AlgorithmState) -> None:
+    def restore(self, state: State) -> None:
         super().restore(state)
         self._rng = generator(0, "anew")
 
@@ -363,8 +363,8 @@ OFFLINE: Mapping[type[IQL], set[str]] = {
 
 def offline(kind: type[IQL]) -> type[Contract]:
     class Mutant(OfflineAlgorithmContract):
-        def make(self, spaces: Any, *, num_lanes: int, seed: int) -> Any:
-            return kind(IQLConfig(net_arch=(8,), batch_size=16), spaces, num_lanes=num_lanes, seed=seed)
+        def make(self, spaces: Any, *, num_envs: int, seed: int) -> Any:
+            return kind(IQLConfig(net_arch=(8,), batch_size=16), spaces, num_envs=num_envs, seed=seed)
 
     return Mutant
 
@@ -383,9 +383,15 @@ def test_each_rule_of_offline_algorithms_has_a_mutant() -> None:
 
 
 class DoubleGradients(MLP):
-    @property
-    def gradients(self) -> Any:
-        return self._gradients.astype(np.float64)
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.right = self.gradients
+        self.gradients = self.right.astype(np.float64)
+
+    def backward(self, output_gradient: Any, **named: Any) -> Any:
+        found = super().backward(output_gradient, **named)
+        self.gradients = self.right.astype(np.float64)
+        return found
 
 
 class LacksALayer(MLP):
@@ -422,7 +428,7 @@ class SteepBias(MLP):
     def backward(self, output_gradient: Any, **named: Any) -> Any:
         found = super().backward(output_gradient, **named)
         if named.get("parameters", True):
-            self._gradients[self.layers()["trunk.0.bias"]] *= F(1.3)
+            self.gradients[self.layers()["trunk.0.bias"]] *= F(1.3)
         return found
 
 
@@ -434,10 +440,10 @@ class SteepInputs(MLP):
 
 class AddsUp(MLP):
     def backward(self, output_gradient: Any, **named: Any) -> Any:
-        before = self._gradients.copy() if self.is_second else np.zeros_like(self._gradients)
+        before = self.gradients.copy() if self.is_second else np.zeros_like(self.gradients)
         found = super().backward(output_gradient, **named)
         if named.get("parameters", True):
-            self._gradients += before
+            self.gradients += before
         self.is_second = True
         return found
 
@@ -454,7 +460,7 @@ class PredictsForward(MLP):
 
 
 class Siamese(MLP):
-    def twin(self) -> Any:
+    def copy(self) -> Any:
         return self
 
 
@@ -488,7 +494,7 @@ NETWORKS: Mapping[type[MLP], set[str]] = {
     SteepInputs: {"gradients_of_inputs_are_slopes"},
     AddsUp: {"backward_replaces_gradients"},
     PredictsForward: {"predict_leaves_a_pending_backward_alone"},
-    Siamese: {"a_twin_is_apart"},
+    Siamese: {"a_copy_is_apart"},
     CastsInputs: {"what_does_not_fit_is_refused"},
     TakesMasks: {"dropout_is_consistent"},
     TellsItsSeed: {"its_config_is_json"},

@@ -28,7 +28,7 @@ from learnloop.testing.contracts import (
     StoreContract,
     check_contract,
 )
-from learnloop.testing.contracts.lane_stream import spaces_for
+from learnloop.testing.contracts.step_stream import spaces_for
 from tests.testing.test_contract_mutants import broken, rules
 
 F = np.float32

@@ -51,9 +51,9 @@ class Ours(AlgorithmContract):
     options: ClassVar[dict[str, Any]]
     form: ClassVar[dict[str, Any]] = {}
 
-    def make(self, spaces: Spaces, *, num_lanes: int, seed: int) -> Algorithm:
+    def make(self, spaces: Spaces, *, num_envs: int, seed: int) -> Algorithm:
         config = configure(self.name, {**self.options, **self.form})
-        return build_algorithm(config, spaces, num_lanes=num_lanes, seed=seed)
+        return build_algorithm(config, spaces, num_envs=num_envs, seed=seed)
 
 
 class TestPPO(Ours):
@@ -139,9 +139,9 @@ class TestRandom(Ours):
 class OursOffline(OfflineAlgorithmContract):
     name: ClassVar[str]
 
-    def make(self, spaces: Spaces, *, num_lanes: int, seed: int) -> Algorithm:
+    def make(self, spaces: Spaces, *, num_envs: int, seed: int) -> Algorithm:
         config = configure(self.name, {"net_arch": (16,), "batch_size": 32})
-        return build_algorithm(config, spaces, num_lanes=num_lanes, seed=seed)
+        return build_algorithm(config, spaces, num_envs=num_envs, seed=seed)
 
 
 class TestBC(OursOffline):

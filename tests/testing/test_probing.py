@@ -94,14 +94,14 @@ def test_continuous_actions() -> None:
 def test_families() -> None:
     shown = spaces(1)
     names = ("ppo", "dqn", "sac")
-    made = {name: subject_of(name).make(settings_for(name).options, shown, lanes=8, seed=0) for name in names}
+    made = {name: subject_of(name).make(settings_for(name).options, shown, num_envs=8, seed=0) for name in names}
     assert [family_of(made[name]) for name in names] == ["actor-critic", "q", "soft-q"]
     assert temperature_of(made["sac"]) == 0.5
-    learned = subject_of("sac").make({}, shown, lanes=1, seed=0)
+    learned = subject_of("sac").make({}, shown, num_envs=1, seed=0)
     with pytest.raises(UsageError, match="set ent_coef to a number above 0"):
         temperature_of(learned)
     with pytest.raises(UsageError, match="neither value"):
-        family_of(subject_of("random").make({}, shown, lanes=1, seed=0))
+        family_of(subject_of("random").make({}, shown, num_envs=1, seed=0))
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_names_of_probes() -> None:
 
 
 def test_ours_have_settings_and_others_do_not() -> None:
-    acting = {name for name, entry in ALGORITHMS.items() if not entry.algorithm.is_offline} - {"random"}
+    acting = {name for name, each in ALGORITHMS.items() if not each.is_offline} - {"random"}
     assert all(settings_for(name).options for name in acting)
     assert settings_for("mine") == UNKNOWN
     assert settings_for("a2c", "P12").options["learning_rate"] == 0.01

@@ -16,7 +16,7 @@ def half_trained(env: str, seed: int, stops: Sequence[int]) -> list[NetworkPolic
     """Returns the policies, with their draws, of one PPO training after so many steps."""
     stream = make_stream(env, NUM_LANES)
     config = configure("ppo", find_preset("ppo", resolve_env(env), None).options)
-    algorithm = build_algorithm(config, stream.spaces, num_lanes=NUM_LANES, seed=seed)
+    algorithm = build_algorithm(config, stream.spaces, num_envs=NUM_LANES, seed=seed)
     observations, masks = stream.reset(seed)
     found = []
     for stop in stops:

@@ -11,8 +11,8 @@ import pytest
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.core.errors import UsageError
 from learnloop.core.spaces import Box, Discrete, Spaces
-from learnloop.training.collecting import EpsilonPolicy, collect_dataset
 from tests.algorithms.chi_square import fits
+from tests.training.collecting import collect_dataset
 
 
 class Counter(gymnasium.Env[Any, Any]):
@@ -59,10 +59,10 @@ class Fixed:
         return np.full(len(observations), self.action)
 
 
-@pytest.mark.parametrize("num_lanes", [1, 4])
+@pytest.mark.parametrize("num_envs", [1, 4])
 @pytest.mark.parametrize("masked", [False, True])
-def test_episodes_are_whole_and_as_they_happened(num_lanes: int, masked: bool) -> None:
-    data = collect_dataset(lambda: Counter(masked), "random", num_steps=500, seed=1, num_lanes=num_lanes)
+def test_episodes_are_whole_and_as_they_happened(num_envs: int, masked: bool) -> None:
+    data = collect_dataset(lambda: Counter(masked), "random", num_steps=500, seed=1, num_envs=num_envs)
     assert data.num_steps >= 500
     assert data.num_steps < 500 + 30
     ends = np.flatnonzero(data.terminated | data.truncated)
@@ -88,8 +88,8 @@ def test_episodes_are_whole_and_as_they_happened(num_lanes: int, masked: bool) -
 
 
 def test_long_episodes_are_not_left_out_for_being_late() -> None:
-    """The lengths are uniform from 1 to 29 however many lanes there are."""
-    data = collect_dataset(Counter, "random", num_episodes=600, seed=2, num_lanes=30)
+    """The lengths are uniform from 1 to 29 however many envs there are."""
+    data = collect_dataset(Counter, "random", num_episodes=600, seed=2, num_envs=30)
     assert data.num_episodes == 600
     lengths = np.bincount(data.episodes)
     assert lengths.mean() == pytest.approx(15, abs=1.2)
@@ -131,18 +131,6 @@ def test_continuous_actions_are_logged_as_they_were_done() -> None:
 
     data = collect_dataset("learnloop/ActionRewardContinuous-v0", Wild(), num_steps=5, seed=0)
     np.testing.assert_array_equal(data.actions, np.ones((5, 1), dtype=np.float32))
-
-
-def test_epsilon_strays_as_often_as_it_should() -> None:
-    space = Spaces(observation=Box(shape=(1,), low=(None,), high=(None,)), action=Discrete(n=4))
-    uniform = NetworkPolicy(space, None, outputs="uniform", learned_by="random")
-    uniform.choose = Fixed(1).choose  # type: ignore[method-assign]
-    policy = EpsilonPolicy(uniform, 0.4, seed=1)
-    masks = np.tile([True, True, False, True], (9000, 1))
-    counts = np.bincount(policy.choose(np.zeros((9000, 1), dtype=np.float32), masks), minlength=4)
-    assert fits(counts, np.array([0.4 / 3, 0.6 + 0.4 / 3, 0, 0.4 / 3]))
-    with pytest.raises(UsageError, match=r"epsilon is 1.5"):
-        EpsilonPolicy(uniform, 1.5)
 
 
 @pytest.mark.parametrize(

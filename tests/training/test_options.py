@@ -10,7 +10,7 @@ import pytest
 from learnloop.algorithms.building import configure
 from learnloop.core.errors import UsageError
 from learnloop.training.options import TrainingOptions, make_options
-from learnloop.training.presets import PRESETS, SEED_SHAPES, find_preset
+from learnloop.training.presets import PRESETS, find_preset
 
 
 def test_known_environments_get_rl_zoos_settings() -> None:
@@ -54,8 +54,6 @@ def test_the_prompt_mutation_preset_has_the_seeds_numbers() -> None:
     named = configure("ppo", {**theirs, "layer_norm": True, "dropout": 0.1, "init": "xavier", "activation": "relu"})
     assert named == ours
     assert ours.net_arch == (256, 256, 128)
-    assert SEED_SHAPES["prompt-mutation"] == (1536, 5)
-    assert SEED_SHAPES["orchestrator"] == (256, 64)
 
 
 @pytest.mark.parametrize(("algorithm", "name"), PRESETS)

@@ -14,15 +14,15 @@ from learnloop.evaluation.permutation import two_sample_p_value
 from learnloop.evaluation.returns import Returns
 from learnloop.training.options import make_options
 from learnloop.training.proof import (
+    CONTROLS,
     FROZEN,
     RANDOM,
-    TWINS,
     ReturnTest,
     Rivals,
-    draw_twins,
+    controls_needed,
+    draw_controls,
     judge,
     judge_policy,
-    twins_needed,
 )
 from learnloop.training.runs import start_run
 
@@ -47,14 +47,14 @@ def returns(values: Sequence[float], unfinished: tuple[int, ...] = ()) -> Return
 
 
 def test_better_than_each_other_one_is_learned() -> None:
-    verdict, reasons = judge([outcome(FROZEN, 2.0), outcome(RANDOM, 2.0), outcome(TWINS, 2.0, effect=None)])
+    verdict, reasons = judge([outcome(FROZEN, 2.0), outcome(RANDOM, 2.0), outcome(CONTROLS, 2.0, effect=None)])
     assert verdict is Verdict.LEARNED
     assert len(reasons) == 3
 
 
 def test_twins_that_are_as_good_say_that_the_reward_did_nothing() -> None:
-    twins = outcome(TWINS, 0.0, effect=None, p_value=0.5, p_adjusted=0.5)
-    verdict, reasons = judge([outcome(FROZEN, 2.0), outcome(RANDOM, 2.0), twins])
+    controls = outcome(CONTROLS, 0.0, effect=None, p_value=0.5, p_adjusted=0.5)
+    verdict, reasons = judge([outcome(FROZEN, 2.0), outcome(RANDOM, 2.0), controls])
     assert verdict is Verdict.NO_SIGNAL
     assert "shuffled" in reasons[0]
 
@@ -73,18 +73,18 @@ def test_worse_than_before_is_regressed() -> None:
 
 @pytest.mark.parametrize("num_seeds", [1, 2, 3, 4, 5, 8])
 def test_enough_twins_are_trained_for_the_level(num_seeds: int) -> None:
-    num_twins = twins_needed(num_seeds)
-    best = two_sample_p_value(np.arange(100.0, 100.0 + num_seeds), np.arange(float(num_twins)))
+    num_controls = controls_needed(num_seeds)
+    best = two_sample_p_value(np.arange(100.0, 100.0 + num_seeds), np.arange(float(num_controls)))
     assert best <= 0.05
     assert best > 0
 
 
 def test_trainings_are_ranked_not_episodes() -> None:
-    """A policy far better than the frozen and the random one is not learned if one of 19 twins is as good."""
+    """A policy far better than the frozen and the random one is not learned if one of 19 controls is as good."""
     rng = np.random.default_rng(0)
     learned, frozen = returns(200 + rng.normal(0, 5, 100)), returns(9 + rng.normal(0, 1, 100))
-    twins = [9.0, 20.0, 250.0]
-    proof = judge_policy(learned, Rivals(frozen, frozen, [learned.mean], twins), seed=0)
+    controls = [9.0, 20.0, 250.0]
+    proof = judge_policy(learned, Rivals(frozen, frozen, [learned.mean], controls), seed=0)
     assert proof.verdict is Verdict.NO_SIGNAL
     better = judge_policy(learned, Rivals(frozen, frozen, [learned.mean], [20.0] * 19), seed=0)
     assert better.verdict is Verdict.LEARNED
@@ -102,8 +102,9 @@ def test_trainings_that_learn_nothing_are_seldom_called_learned() -> None:
         draws = np.exp(rng.normal(3, 1, 25))
         num_seeds = int(rng.choice([1, 3, 5]))
         means = draws[:num_seeds].tolist()
-        twins = draw_twins(means, twins_needed(num_seeds), lambda numbers: draws[5:][list(numbers)].tolist(), 2)  # noqa: B023
-        proof = judge_policy(returns([means[0]] * 8), Rivals(frozen, frozen, means, twins), seed=0)
+        num = controls_needed(num_seeds)
+        controls = draw_controls(means, num, lambda numbers: draws[5:][list(numbers)].tolist(), 2)  # noqa: B023
+        proof = judge_policy(returns([means[0]] * 8), Rivals(frozen, frozen, means, controls), seed=0)
         found += proof.verdict is Verdict.LEARNED
     assert found <= 0.06 * 2_000  # 5 % and two standard errors
 
@@ -115,9 +116,9 @@ def test_twins_end_as_soon_as_one_is_as_good() -> None:
         asked.extend(numbers)
         return [50.0 if number == 3 else 1.0 for number in numbers]
 
-    assert draw_twins([50.0], 19, train, 2) == [1.0, 1.0, 1.0, 50.0]
+    assert draw_controls([50.0], 19, train, 2) == [1.0, 1.0, 1.0, 50.0]
     assert asked == [0, 1, 2, 3]
-    assert len(draw_twins([50.0, 40.0], 9, train, 2)) == 9  # a mean over seeds needs them all
+    assert len(draw_controls([50.0, 40.0], 9, train, 2)) == 9  # a mean over seeds needs them all
 
 
 def test_episodes_that_never_end_prove_nothing() -> None:
@@ -135,10 +136,10 @@ def test_cartpole_is_learned_and_its_shuffled_twin_is_not(tmp_path: Path) -> Non
     proof = run.best.prove(num_episodes=30)
     assert proof.verdict is Verdict.LEARNED, proof.reasons
     by_name = {test.against: test for test in proof.tests}
-    assert by_name.keys() == {FROZEN, RANDOM, TWINS}
+    assert by_name.keys() == {FROZEN, RANDOM, CONTROLS}
     assert proof.mean > 300
-    assert len(by_name[TWINS].values) == twins_needed(2)
-    assert max(by_name[TWINS].values) < min(proof.seed_means)
+    assert len(by_name[CONTROLS].values) == controls_needed(2)
+    assert max(by_name[CONTROLS].values) < min(proof.seed_means)
 
 
 @pytest.mark.slow

@@ -16,8 +16,8 @@ import msgspec
 import pytest
 
 from learnloop.core.errors import ConflictError, CorruptError, LearnloopError, NotFoundError, UsageError
-from learnloop.training.disk import held
 from learnloop.training.options import make_options
+from learnloop.training.run_files import held
 from learnloop.training.runs import RUN_FILE, load_run, resume_run, start_run
 from tests.signals import heed_interrupts
 from tests.training.trainers.test_trainers import Spoilt, small

@@ -21,7 +21,7 @@ def learned_share(name: str, seed: int, world_seed: int = 0, **options: Any) -> 
     lanes, steps = preset.n_envs, preset.steps
     stream = make_stream("tool-use", lanes, env_kwargs=kwargs)
     config = configure(name, {**preset.options, **options})
-    algorithm = build_algorithm(config, stream.spaces, num_lanes=lanes, seed=seed)
+    algorithm = build_algorithm(config, stream.spaces, num_envs=lanes, seed=seed)
     observations, masks = stream.reset(seed)
     while algorithm.num_steps < steps:
         step = stream.step(algorithm.choose(observations, masks))

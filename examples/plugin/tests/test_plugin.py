@@ -17,13 +17,13 @@ from learnloop.testing.probing import Plan, run_probe, subject_of
 
 
 class TestReinforce(AlgorithmContract):
-    def make(self, spaces: Any, *, num_lanes: int, seed: int) -> Reinforce:
-        return Reinforce(ReinforceConfig(n_steps=8), spaces, num_lanes=num_lanes, seed=seed)
+    def make(self, spaces: Any, *, num_envs: int, seed: int) -> Reinforce:
+        return Reinforce(ReinforceConfig(n_steps=8), spaces, num_envs=num_envs, seed=seed)
 
 
 def test_it_learns_which_action_is_better() -> None:
     options = {"n_steps": 16, "net_arch": (32,), "learning_rate": "lin_0.02"}
-    outcome = run_probe(subject_of(Reinforce), "P4", Plan(options=options, steps=8_000, lanes=8))
+    outcome = run_probe(subject_of(Reinforce), "P4", Plan(options=options, steps=8_000, num_envs=8))
     assert outcome.verdict == "passed", outcome
 
 

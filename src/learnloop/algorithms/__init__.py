@@ -9,12 +9,9 @@ from learnloop.algorithms.bandits.contextual import BanditTrainer, ContextualBan
 from learnloop.algorithms.bandits.exploration import explore, explore_distribution
 from learnloop.algorithms.bandits.linear_policy import LinearPolicy, load_policy
 from learnloop.algorithms.bandits.ridge import Ridge
-from learnloop.algorithms.bandits.uniform import Random, RandomConfig
 from learnloop.algorithms.base.algorithm import Algorithm
-from learnloop.algorithms.base.config import AlgorithmConfig
-from learnloop.algorithms.base.schedules import Linear
-from learnloop.algorithms.base.states import AlgorithmState
-from learnloop.algorithms.building import ALGORITHMS, build_algorithm, configure
+from learnloop.algorithms.base.config import AlgorithmConfig, Linear
+from learnloop.algorithms.building import build_algorithm, configure
 from learnloop.algorithms.hashed.config import HashedConfig
 from learnloop.algorithms.hashed.policy import HashedPolicy
 from learnloop.algorithms.hashed.trainer import HashedTrainer
@@ -24,14 +21,13 @@ from learnloop.algorithms.on_policy.a2c import A2C, A2CConfig
 from learnloop.algorithms.on_policy.a3c import A3C, A3CConfig
 from learnloop.algorithms.on_policy.learner import OnPolicyAlgorithm, OnPolicyConfig
 from learnloop.algorithms.on_policy.ppo import PPO, PPOConfig
-from learnloop.algorithms.on_policy.rollout import Batch, Segment
+from learnloop.algorithms.on_policy.rollout import Batch
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
-from learnloop.algorithms.replay.prioritised import PrioritisedReplay, ReplayBuffer
+from learnloop.algorithms.replay.prioritised import PrioritisedReplay
 
 __all__ = [
     "A2C",
     "A3C",
-    "ALGORITHMS",
     "DQN",
     "PPO",
     "SAC",
@@ -39,7 +35,6 @@ __all__ = [
     "A3CConfig",
     "Algorithm",
     "AlgorithmConfig",
-    "AlgorithmState",
     "BanditConfig",
     "BanditTrainer",
     "Batch",
@@ -58,12 +53,8 @@ __all__ = [
     "PPOConfig",
     "Prepared",
     "PrioritisedReplay",
-    "Random",
-    "RandomConfig",
-    "ReplayBuffer",
     "Ridge",
     "SACConfig",
-    "Segment",
     "allowed_actions",
     "build_algorithm",
     "build_config",

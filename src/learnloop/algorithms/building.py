@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from learnloop.algorithms.bandits.uniform import Random
 from learnloop.algorithms.base.algorithm import Algorithm
@@ -24,16 +24,10 @@ from learnloop.core.extensions import POINTS
 from learnloop.core.spaces import Spaces
 from learnloop.nn.network import Network
 
-
-class _Entry(NamedTuple):
-    config: type[AlgorithmConfig]
-    algorithm: type[Algorithm]
-
-
-ALGORITHMS: Mapping[str, _Entry] = {
-    each.tag: _Entry(each.config_type, each) for each in (PPO, DQN, A2C, A3C, SAC, BC, CQL, IQL, AWAC, Random)
+ALGORITHMS: Mapping[str, type[Algorithm]] = {
+    each.tag: each for each in (PPO, DQN, A2C, A3C, SAC, BC, CQL, IQL, AWAC, Random)
 }
-"""Name -> the config and the class of each sequential algorithm."""
+"""The class of each sequential algorithm, by its name."""
 
 ALIASES: Mapping[str, str] = {
     "lr": "learning_rate",
@@ -67,13 +61,13 @@ def configure(name: str, options: Mapping[str, Any]) -> AlgorithmConfig:
     Raises:
         UsageError: there is no such algorithm or option (the nearest names are told), or a value is not allowed.
     """
-    entry = find_algorithm(name)
+    config = find_algorithm(name).config_type
     what = f"the options {dict(options)} do not fit {name!r}"
-    return convert_record(translate(name, options), what, entry.config, strict=False)
+    return convert_record(translate(name, options), what, config, strict=False)
 
 
-def find_algorithm(name: str) -> _Entry:
-    """Returns the classes of the algorithm called ``name``.
+def find_algorithm(name: str) -> type[Algorithm]:
+    """Returns the class of the algorithm called ``name``.
 
     Raises:
         UsageError: there is none; the nearest names are told.
@@ -84,16 +78,16 @@ def find_algorithm(name: str) -> _Entry:
             return ALGORITHMS[name]
         added = POINTS["algorithm"].find(name)
         if added is not None:
-            return entry_of(name, added)
+            return check_algorithm(name, added)
     known = all_algorithms()
     raise UsageError(f"no algorithm is called {name!r}{nearest(name, known)}; known are {one_of(known, 20)}")
 
 
-def entry_of(name: str, value: object) -> _Entry:
-    """Returns the classes of an algorithm that was added.
+def check_algorithm(name: str, value: object) -> type[Algorithm]:
+    """Returns what is to be added as the algorithm ``name``.
 
     Args:
-        name: under which it was.
+        name: under which it is.
         value: a class with ``config_type``, a subclass of ``AlgorithmConfig`` whose tag is ``name``.
 
     Raises:
@@ -112,29 +106,29 @@ def entry_of(name: str, value: object) -> _Entry:
     tags = (config.__struct_config__.tag, getattr(value, "tag", None))
     if tags != (name, name):
         raise UsageError(f"the algorithm {name!r} has the tags {tags} (config, class); needed is {wanted}")
-    return _Entry(config, value)
+    return value
 
 
 def build_algorithm(
-    config: AlgorithmConfig, spaces: Spaces, *, num_lanes: int = 1, seed: int = 0, **networks: Network
+    config: AlgorithmConfig, spaces: Spaces, *, num_envs: int = 1, seed: int = 0, **networks: Network
 ) -> Algorithm:
     """Returns a fresh algorithm for ``config``.
 
     Args:
         config: which one, and how.
         spaces: what it sees and what it may do.
-        num_lanes: how many environments it serves at once.
+        num_envs: how many environments it serves at once.
         seed: all its random numbers derive from it.
         networks: of one's own in the place of the default ones: ``network``, or SAC's ``actor`` and ``critic``.
 
     Raises:
-        UsageError: the config does not fit the spaces, or contradicts the number of lanes.
+        UsageError: the config does not fit the spaces, or contradicts the number of envs.
     """
-    tag = type(config).__struct_config__.tag
-    entry = find_algorithm(tag) if isinstance(tag, str) and tag in all_algorithms() else None
-    if entry is None or type(config) is not entry.config:
+    tag = tag_of(config)
+    algorithm = find_algorithm(tag) if tag in all_algorithms() else None
+    if algorithm is None or type(config) is not algorithm.config_type:
         raise UsageError(f"{type(config).__name__} is the config of no sequential algorithm")
-    return entry.algorithm(config, spaces, num_lanes=num_lanes, seed=seed, **networks)
+    return algorithm(config, spaces, num_envs=num_envs, seed=seed, **networks)
 
 
 def tag_of(config: AlgorithmConfig) -> str:
@@ -154,7 +148,7 @@ def translate(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         UsageError: there is no such algorithm or option, or two of them are the same one.
     """
-    fields = find_algorithm(name).config.__struct_fields__
+    fields = find_algorithm(name).config_type.__struct_fields__
     found: dict[str, Any] = {}
     for key, value in options.items():
         target, translated = key, value

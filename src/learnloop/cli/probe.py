@@ -46,7 +46,7 @@ def probe(
 ) -> None:
     """Train an algorithm on probes, where what it must learn is known, and judge it; exit 7 if it fails one.
 
-    MODULE:ALGORITHM is a subclass of Algorithm, or a callable make(spaces, num_lanes, seed) that returns one with a
+    MODULE:ALGORITHM is a subclass of Algorithm, or a callable make(spaces, num_envs, seed) that returns one with a
     gamma of 0.5; or the name of one of ours. Modules are looked for in this folder too.
 
     \b

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from learnloop.core.datasets import Dataset
     from learnloop.loop.training.training import Run
     from learnloop.training.runs import RunEvaluation
-    from learnloop.training.trainers.seed_trainer import Progress
+    from learnloop.training.trainers.seed_trainer import TrainingProgress
 
 REPLAYS = ("jsonl", "trace-replay", "learnloop/TraceReplay-v0")
 """Environments that show a log and try nothing out: not what a policy can be evaluated in."""
@@ -202,7 +202,7 @@ def _given(**options: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def _watch() -> Iterator[Callable[[Progress], None]]:
+def _watch() -> Iterator[Callable[[TrainingProgress], None]]:
     """Gives a function that shows progress: a bar for each seed on a terminal, else a line now and then."""
     terminal = console(error=True)
     if not terminal.is_terminal:
@@ -221,7 +221,7 @@ def _watch() -> Iterator[Callable[[Progress], None]]:
         tasks: dict[int, Any] = {}
         lock = threading.Lock()
 
-        def show(progress: Progress) -> None:
+        def show(progress: TrainingProgress) -> None:
             with lock:
                 if progress.seed not in tasks:
                     tasks[progress.seed] = bars.add_task(_label(progress), total=1.0, figures="")
@@ -230,7 +230,7 @@ def _watch() -> Iterator[Callable[[Progress], None]]:
         yield show
 
 
-def _label(progress: Progress) -> str:
+def _label(progress: TrainingProgress) -> str:
     """Returns what a training is called; the seeds of shuffled controls are long numbers."""
     return f"seed {progress.seed}" if progress.seed < 1_000_000 else "shuffled control"
 
@@ -239,14 +239,14 @@ class _Lines:
     def __init__(self) -> None:
         self._last: dict[int, float] = {}
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: TrainingProgress) -> None:
         if time.monotonic() - self._last.setdefault(progress.seed, time.monotonic()) >= LINE_SECONDS:
             self._last[progress.seed] = time.monotonic()
             left = "" if progress.seconds_left is None else f", {progress.seconds_left:.0f} s left"
             say(shown(f"{_label(progress)}: {progress.fraction:.0%}, {_figures(progress)}{left}"), error=True)
 
 
-def _figures(progress: Progress) -> str:
+def _figures(progress: TrainingProgress) -> str:
     known = progress.evaluated if progress.is_offline else progress.mean_return
     mean = "-" if known is None else f"{known:.1f}"
     done = f"{progress.num_updates:,} updates" if progress.is_offline else f"{progress.num_steps:,} steps"

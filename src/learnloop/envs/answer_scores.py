@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from learnloop.core.answers import COMPARISONS, is_number
@@ -18,22 +19,13 @@ Function = Callable[[Attempt], Any]
 """``function(attempt)`` returns a finite number or a ``Score``."""
 
 
-def exact_match(attempt: Attempt) -> float:
-    """Returns 1 if the answer is the task's ``target``, but for white space around it; else 0."""
-    return _compared("exact_match", attempt)
+def _compared(name: str, attempt: Attempt) -> float:
+    return float(COMPARISONS[name](attempt.output or "", attempt.expected))
 
 
-def contains(attempt: Attempt) -> float:
-    """Returns 1 if the task's ``target`` stands in the answer, in upper or lower case; else 0."""
-    return _compared("contains", attempt)
-
-
-def numeric(attempt: Attempt) -> float:
-    """Returns 1 if the last number of the answer is the task's ``target``, within a millionth of it; else 0."""
-    return _compared("numeric", attempt)
-
-
-BUILT_IN: Mapping[str, Function] = {"exact_match": exact_match, "contains": contains, "numeric": numeric}
+BUILT_IN: Mapping[str, Function] = {name: partial(_compared, name) for name in ("exact_match", "contains", "numeric")}
+"""1 or 0: the answer is the task's ``target``, but for white space around it; the ``target`` stands in the answer, in
+upper or lower case; the last number of the answer is the ``target``, within a millionth of it."""
 
 
 def find_score(name: str) -> Function:
@@ -105,7 +97,3 @@ def scored(name: str, function: Function, attempt: Attempt) -> float:
         answer = (attempt.output or "")[:80]
         raise RewardError(f"the reward {name!r} is {value!r} for the answer {answer!r}{why}; a finite number is needed")
     return float(value)
-
-
-def _compared(name: str, attempt: Attempt) -> float:
-    return float(COMPARISONS[name](attempt.output or "", attempt.expected))

@@ -63,7 +63,8 @@ class LLMTask(gymnasium.Env[Any, int]):
         self._reward = reward
         self._score = find_score(reward)
         self._num_features = _check_tasks(self._tasks, reward)
-        self._endpoint = ChatEndpoint(_endpoint_config(endpoint))
+        hint = "; see EndpointConfig for what can be said of the endpoint"
+        self._endpoint = ChatEndpoint(convert_record(endpoint, _LABEL, EndpointConfig, hint=hint))
         self._task: Mapping[str, Any] | None = None
         inputs = [task["input"] for task in self._tasks]
         text = gymnasium.spaces.Text(
@@ -108,12 +109,6 @@ class LLMTask(gymnasium.Env[Any, int]):
         if not self._num_features:
             return str(task["input"])
         return {"features": np.array(task["features"], dtype=np.float32), "input": task["input"]}
-
-
-def _endpoint_config(given: Mapping[str, Any]) -> EndpointConfig:
-    return convert_record(
-        dict(given), _LABEL, EndpointConfig, hint="; see EndpointConfig for what can be said of the endpoint"
-    )
 
 
 def _checked_prompts(prompts: object) -> list[str]:

@@ -55,12 +55,16 @@ class _Probe(gymnasium.Env[F32, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[F32, dict[str, Any]]:
         """Begins an episode."""
         super().reset(seed=seed)
+        self.begin(seed)
         self._shown = self.first()
         return _vector(self._shown), {}
 
     def step(self, action: Any) -> tuple[F32, float, bool, bool, dict[str, Any]]:
         """Ends the episode with ``reward``: most probes last one step."""
         return _vector(self._shown), self.reward(action), True, False, {}
+
+    def begin(self, seed: int | None) -> None:
+        """Forgets the episode before."""
 
     def first(self) -> float:
         """Returns what the first observation shows."""
@@ -146,10 +150,9 @@ class DelayedAction(_Probe):
         self._revealing = revealing
         self._first_action: Any = None
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[F32, dict[str, Any]]:
-        """Begins an episode."""
+    def begin(self, seed: int | None) -> None:
+        """Forgets the first action."""
         self._first_action = None
-        return super().reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[F32, float, bool, bool, dict[str, Any]]:
         """Goes on, or ends and pays for the first action."""
@@ -171,10 +174,9 @@ class EndlessReward(_Probe):
         super().__init__(continuous)
         self._num_steps = 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[F32, dict[str, Any]]:
-        """Begins an episode."""
+    def begin(self, seed: int | None) -> None:
+        """Counts from 0."""
         self._num_steps = 0
-        return super().reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[F32, float, bool, bool, dict[str, Any]]:
         """Pays 1."""
@@ -273,11 +275,10 @@ class ChangingReward(_Probe):
         self._flip_steps = flip_steps
         self._age = 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[F32, dict[str, Any]]:
-        """Begins an episode, and with a seed a life."""
+    def begin(self, seed: int | None) -> None:
+        """Begins a life where there is a seed."""
         if seed is not None:
             self._age = 0
-        return super().reset(seed=seed)
 
     def reward(self, action: Any) -> float:
         """Returns 1 for the best arm of the day."""

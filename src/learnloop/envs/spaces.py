@@ -143,14 +143,14 @@ class ActionEdge:
         return np.array(actions, dtype=np.int64)
 
 
-def check_num_actions(actions: Actions, num_lanes: int) -> None:
-    """Returns if there is one action for each lane.
+def check_num_actions(actions: Actions, num_envs: int) -> None:
+    """Returns if there is one action for each env.
 
     Raises:
         ActionError: there is not.
     """
-    if len(actions) != num_lanes:
-        raise ActionError(f"{len(actions)} actions were given for {num_lanes} lanes; one for each is needed")
+    if len(actions) != num_envs:
+        raise ActionError(f"{len(actions)} actions were given for {num_envs} envs; one for each is needed")
 
 
 def random_actions(space: ActionSpace, masks: Bools | None, num: int, rng: np.random.Generator) -> Actions:

@@ -17,9 +17,9 @@ from learnloop.core.seeding import derive_seed
 from learnloop.core.spaces import Spaces
 from learnloop.core.stepping import Actions, Masks
 from learnloop.envs.registry import EnvMaker, MadeEnv, label_of, make_env, resolve_env
-from learnloop.envs.streams.blocks import StepBlock
-from learnloop.envs.streams.lanes import Lanes, spaces_of
-from learnloop.envs.streams.masks import MaskReader, with_masks
+from learnloop.envs.streams.masks import with_masks
+from learnloop.envs.streams.stream import StepBlock
+from learnloop.envs.streams.sync_stream import SyncEnvs, spaces_of
 from learnloop.nn.encoders.observation_encoder import ObservationEncoder
 
 SEED_BITS = 0x7FFF_FFFF
@@ -61,7 +61,7 @@ def evaluate_returns(
     num_episodes: int = 20,
     seed: int,
     env_kwargs: Mapping[str, Any] | None = None,
-    max_lanes: int = 64,
+    max_envs: int = 64,
     max_episode_steps: int | None = None,
 ) -> Returns:
     """Returns what ``policy`` earns in ``num_episodes`` whole episodes of ``env``.
@@ -76,7 +76,7 @@ def evaluate_returns(
         num_episodes: how many.
         seed: of the episodes.
         env_kwargs: what ids and callables are called with.
-        max_lanes: at most so many episodes run at once.
+        max_envs: at most so many episodes run at once.
         max_episode_steps: an episode is given up after so many steps and named in ``unfinished``; None: the limit of
             the environment, else ``MAX_EPISODE_STEPS``.
 
@@ -86,18 +86,18 @@ def evaluate_returns(
         NotFoundError: there is no environment of this name.
     """
     check_whole("num_episodes", num_episodes)
-    check_whole("max_lanes", max_lanes)
+    check_whole("max_envs", max_envs)
     if max_episode_steps is not None:
         check_whole("max_episode_steps", max_episode_steps)
     check_whole("seed", seed, None)
     if env_kwargs is not None and not isinstance(env_kwargs, Mapping):
         raise UsageError(f"env_kwargs is {env_kwargs!r}; arguments by their names are needed, or None")
-    made, label = _make(env, min(num_episodes, max_lanes), env_kwargs)
+    made, label = _make(env, min(num_episodes, max_envs), env_kwargs)
     try:
         spaces = spaces_of(made[0].env)
         _check_policy(policy, spaces, label)
         limit = max_episode_steps or made[0].max_steps or _spec_limit(made[0].env) or MAX_EPISODE_STEPS
-        games = _Games(Lanes(made, label, spaces), num_episodes, seed, limit)
+        games = _Games(SyncEnvs(made, label, spaces), num_episodes, seed, limit)
         games.play(policy)
     finally:
         if not isinstance(env, gymnasium.Env):
@@ -116,19 +116,19 @@ def evaluate_returns(
 
 
 class _Games:
-    """Episodes that are being played: row j of the arrays is the episode that runs in lane ``running[j]``."""
+    """Episodes that are being played: row j of the arrays is the episode that runs in env ``running[j]``."""
 
-    def __init__(self, lanes: Lanes, num_episodes: int, seed: int, limit: int) -> None:
+    def __init__(self, envs: SyncEnvs, num_episodes: int, seed: int, limit: int) -> None:
         self.returns = np.zeros(num_episodes)
         self.lengths = np.zeros(num_episodes, dtype=np.int64)
         self.unfinished: list[int] = []
-        self._lanes = lanes
+        self._envs = envs
         self._seed = seed
         self._limit = limit
         self._next = 0
-        self._running = list(range(len(lanes)))
-        num, size = len(lanes), lanes.encoder.size
-        self._block, self._other = (StepBlock(num, size, MaskReader(lanes.spaces.action).num_choices) for _ in range(2))
+        self._running = list(range(len(envs)))
+        num, size = len(envs), envs.encoder.size
+        self._block, self._other = (StepBlock(num, size, envs.spaces.action) for _ in range(2))
         self._episodes = np.zeros(num, dtype=np.int64)
         for row in range(num):
             self._begin(row)
@@ -138,10 +138,10 @@ class _Games:
         """Plays until all episodes are over."""
         while self._running:
             num = len(self._running)
-            masks = self._block.final_masks[:num] if self._lanes.has_masks else None
+            masks = self._block.final_masks[:num] if self._envs.has_masks else None
             actions = policy.choose(self._block.finals[:num], masks)
             self._block, self._other = self._other, self._block
-            ended = self._lanes.advance(self._block, actions, self._running)
+            ended = self._envs.advance(self._block, actions, self._running)
             episodes = self._episodes[:num]
             self.returns[episodes] += self._block.rewards[:num]
             self.lengths[episodes] += 1
@@ -151,7 +151,7 @@ class _Games:
                 self._go_on(sorted({*ended, *given_up}))
 
     def _go_on(self, over: list[int]) -> None:
-        """Begins the next episodes in the lanes whose episode is over; a lane without one is stepped no more."""
+        """Begins the next episodes in the envs whose episode is over; an env without one is stepped no more."""
         idle = {row for row in over if not self._begin(row)}
         if idle:
             keep = [row for row in range(len(self._running)) if row not in idle]
@@ -167,7 +167,7 @@ class _Games:
             return False
         block = self._block
         seed = derive_seed(self._seed, "evaluation", self._next) & SEED_BITS
-        self._lanes.begin(self._running[row], block, row, seed)
+        self._envs.begin(self._running[row], block, row, seed)
         block.finals[row] = block.observations[row]  # what is chosen on next lies in finals
         block.final_masks[row] = block.masks[row]
         self._episodes[row] = self._next
@@ -175,12 +175,12 @@ class _Games:
         return True
 
     def _check_masks(self) -> None:
-        if self._lanes.has_masks and self._running:
-            self._lanes.check_masks(self._block.final_masks[: len(self._running)], self._running)
+        if self._envs.has_masks and self._running:
+            self._envs.check_masks(self._block.final_masks[: len(self._running)], self._running)
 
 
 def _make(
-    env: str | EnvMaker | gymnasium.Env[Any, Any], num_lanes: int, env_kwargs: Mapping[str, Any] | None
+    env: str | EnvMaker | gymnasium.Env[Any, Any], num_envs: int, env_kwargs: Mapping[str, Any] | None
 ) -> tuple[list[MadeEnv], str]:
     given: object = env
     if isinstance(given, VectorEnv):
@@ -191,7 +191,7 @@ def _make(
     if isinstance(env, gymnasium.Env):
         return [MadeEnv(with_masks(env), None)], label_of(env)
     target = resolve_env(env) if isinstance(env, str) else env
-    return [make_env(target, env_kwargs) for _ in range(num_lanes)], label_of(target)
+    return [make_env(target, env_kwargs) for _ in range(num_envs)], label_of(target)
 
 
 def _spec_limit(env: gymnasium.Env[Any, Any]) -> int | None:

@@ -49,34 +49,9 @@ class Evaluation(Protocol):
         ...
 
 
-class Distribution(Protocol):
-    """A family of distributions over one action space; immutable."""
-
-    @property
-    def num_parameters(self) -> int:
-        """How many numbers describe one distribution."""
-        ...
-
-    def sample(self, parameters: F32, rng: np.random.Generator, masks: Masks | None = None) -> tuple[Actions, F32]:
-        """Returns actions that were drawn and their log-probabilities, shape ``(batch,)``.
-
-        Args:
-            parameters: shape ``(batch, num_parameters)``.
-            rng: draws them.
-            masks: which choices are allowed; None: all. An action that is not has probability 0.
-
-        Raises:
-            ActionError: a row allows nothing.
-        """
-        ...
-
-    def mode(self, parameters: F32, masks: Masks | None = None) -> Actions:
-        """Returns the most likely actions; the arguments are those of ``sample``."""
-        ...
-
-    def evaluate(self, parameters: F32, actions: Actions, masks: Masks | None = None) -> Evaluation:
-        """Returns what the distributions say of ``actions``; the other arguments are those of ``sample``."""
-        ...
+# A family of distributions over one action space is immutable, and has in ``num_parameters`` how many numbers describe
+# one distribution. Parameters have the shape ``(batch, num_parameters)``. Masks say what is allowed, None: everything;
+# an action that is not has probability 0. ``ActionError`` is raised where a row allows nothing.
 
 
 def make_distribution(space: ActionSpace) -> Categorical | MultiCategorical | DiagonalGaussian:
@@ -165,7 +140,7 @@ class Categorical:
         self.num_parameters = n
 
     def sample(self, parameters: F32, rng: np.random.Generator, masks: Masks | None = None) -> tuple[I64, F32]:
-        """Returns actions that were drawn and their log-probabilities; ``Distribution.sample`` has the arguments."""
+        """Returns actions that were drawn and their log-probabilities; ``rng`` draws them."""
         softmax = _Softmax(parameters, masks)
         actions = softmax.draw(rng)
         return actions, softmax.log_probs_of(actions)
@@ -220,7 +195,7 @@ class MultiCategorical:
         ]
 
     def sample(self, parameters: F32, rng: np.random.Generator, masks: Masks | None = None) -> tuple[I64, F32]:
-        """Returns actions that were drawn and their log-probabilities; ``Distribution.sample`` has the arguments."""
+        """Returns actions that were drawn and their log-probabilities; ``rng`` draws them."""
         softmaxes = self._softmaxes(parameters, masks)
         actions = [softmax.draw(rng) for softmax in softmaxes]
         log_probs = softmaxes[0].log_probs_of(actions[0])

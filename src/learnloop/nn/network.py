@@ -71,7 +71,7 @@ class Network(Protocol):
         """Returns what ``forward`` would, without keeping anything: for acting, fast for one row."""
         ...
 
-    def twin(self) -> Self:
+    def copy(self) -> Self:
         """Returns a network of the same architecture with a copy of the parameters, such as a target network."""
         ...
 

@@ -56,12 +56,12 @@ class Optimizer(Protocol):
 class _FlatOptimizer:
     """What all have in common: the vectors, cut into blocks, and a count of steps."""
 
-    def __init__(self, network: Network, moments: tuple[str, ...], start: float = 0.0) -> None:
+    def __init__(self, network: Network, moments: tuple[str, ...]) -> None:
         self._network = network
         self.num_steps = 0
         self._unit = 1.0
         parameters, gradients = network.parameters, network.gradients
-        self._moments = {name: np.full_like(parameters, start) for name in moments}
+        self._moments = {name: np.zeros_like(parameters) for name in moments}
         scratch = np.empty(min(BLOCK, parameters.size), dtype=np.float32)
         self._blocks = []
         for begin in range(0, parameters.size, BLOCK):
@@ -201,24 +201,19 @@ class RMSprop(_FlatOptimizer):
     by 1 - alpha.
     """
 
-    def __init__(
-        self, network: Network, *, alpha: float = 0.99, eps: float = 1e-8, eps_inside_root: bool = False
-    ) -> None:
-        """Builds it.
+    def __init__(self, network: Network, *, alpha: float = 0.99, eps: float = 1e-8) -> None:
+        """Builds it, as torch: the mean square starts at 0, and ``eps`` is added after the root.
 
         Args:
             network: whose vectors it reads and writes.
             alpha: how much of the mean square is kept in a step, from 0 to below 1.
             eps: keeps it from dividing by 0.
-            eps_inside_root: True: as TensorFlow and Stable-Baselines3's ``RMSpropTFLike``, the mean square starts at 1
-                and ``eps`` is added before the root. False: as torch, it starts at 0 and ``eps`` is added after.
         """
         check_range("alpha", alpha, 0, below=1)
         check_number("eps", eps, above=0)
-        super().__init__(network, ("mean_square",), 1 / (1 - alpha) if eps_inside_root else 0.0)
+        super().__init__(network, ("mean_square",))
         self.alpha = alpha
         self.eps = eps
-        self.eps_inside_root = eps_inside_root
 
     def step(self, learning_rate: float, gradient_scale: float = 1.0) -> None:
         """Reads the network's ``gradients`` and changes its ``parameters``."""
@@ -227,9 +222,7 @@ class RMSprop(_FlatOptimizer):
         ratio, factor = self._enter(gradient_scale)
         decay = np.array(self.alpha * ratio**2, dtype=np.float32)
         scale = math.sqrt(1 - self.alpha)
-        inside = self.eps_inside_root
-        divisor = scale * self._unit
-        eps = np.array(self.eps / divisor**2 if inside else self.eps / divisor, dtype=np.float32)
+        eps = np.array(self.eps / (scale * self._unit), dtype=np.float32)
         size = np.array(learning_rate / scale, dtype=np.float32)
         for parameters, gradients, scratch, square in self._blocks:
             if factor is not None:
@@ -237,12 +230,8 @@ class RMSprop(_FlatOptimizer):
             multiply(gradients, gradients, scratch)
             multiply(square, decay, square)
             add(square, scratch, square)
-            if inside:
-                add(square, eps, scratch)
-                sqrt(scratch, scratch)
-            else:
-                sqrt(square, scratch)
-                add(scratch, eps, scratch)
+            sqrt(square, scratch)
+            add(scratch, eps, scratch)
             np.divide(gradients, scratch, scratch)
             multiply(scratch, size, scratch)
             np.subtract(parameters, scratch, parameters)

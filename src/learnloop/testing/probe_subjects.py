@@ -23,7 +23,7 @@ NO_OPTIONS: Options = MappingProxyType({})
 class Make(Protocol):
     """Makes a fresh algorithm."""
 
-    def __call__(self, spaces: Spaces, *, num_lanes: int, seed: int) -> Algorithm:
+    def __call__(self, spaces: Spaces, *, num_envs: int, seed: int) -> Algorithm:
         """Returns one for ``spaces``."""
         ...
 
@@ -45,8 +45,8 @@ class ProbeSettings(NamedTuple):
     """With what an algorithm is trained on a probe."""
 
     steps: int
-    """Environment steps, all lanes together."""
-    lanes: int
+    """Environment steps, all envs together."""
+    num_envs: int
     options: Options = NO_OPTIONS
     """Of its config, if it has one."""
 
@@ -110,14 +110,14 @@ class Subject(NamedTuple):
     """From the options of its config to what makes it."""
     takes_options: bool
 
-    def make(self, options: Options, spaces: Spaces, *, lanes: int, seed: int) -> Algorithm:
+    def make(self, options: Options, spaces: Spaces, *, num_envs: int, seed: int) -> Algorithm:
         """Returns a fresh one for probes.
 
         Raises:
             UsageError: it is no Algorithm, learns from data, has another discount than the probes, or refuses the
                 spaces or the options.
         """
-        algorithm: object = self.build(options)(spaces, num_lanes=lanes, seed=seed)
+        algorithm: object = self.build(options)(spaces, num_envs=num_envs, seed=seed)
         if not isinstance(algorithm, Algorithm):
             raise UsageError(
                 f"{self.name} gave a {type(algorithm).__name__}; an object of a subclass of "
@@ -139,7 +139,7 @@ def subject_of(target: str | type[Algorithm] | Make, name: str | None = None) ->
 
     Args:
         target: the name of an algorithm of ours; a subclass of ``Algorithm`` whose constructor takes a config, spaces,
-            ``num_lanes`` and ``seed``; or a callable that takes spaces, ``num_lanes`` and ``seed``.
+            ``num_envs`` and ``seed``; or a callable that takes spaces, ``num_envs`` and ``seed``.
         name: what messages call it.
 
     Raises:
@@ -155,13 +155,13 @@ def subject_of(target: str | type[Algorithm] | Make, name: str | None = None) ->
         return Subject(called, lambda options: _of_class(target, called, options), True)
     given: object = target
     if not callable(given):
-        raise UsageError(f"{called} is a {type(target).__name__}; a class or a callable make(spaces, num_lanes, seed)")
+        raise UsageError(f"{called} is a {type(target).__name__}; a class or a callable make(spaces, num_envs, seed)")
     return Subject(called, lambda options: _of_callable(target, called, options), False)
 
 
 def _configured(name: str, options: Options) -> Make:
     config = configure(name, {"gamma": GAMMA, **options})
-    return lambda spaces, *, num_lanes, seed: build_algorithm(config, spaces, num_lanes=num_lanes, seed=seed)
+    return lambda spaces, *, num_envs, seed: build_algorithm(config, spaces, num_envs=num_envs, seed=seed)
 
 
 def _of_class(kind: type[Any], name: str, options: Options) -> Make:
@@ -172,7 +172,7 @@ def _of_class(kind: type[Any], name: str, options: Options) -> Make:
     fields = config_kind.__struct_fields__
     given, what = {"gamma": GAMMA, **options}, f"the options {dict(options)} do not fit {name}"
     config = convert_record(given, what, config_kind, hint=f"; it has {one_of(fields, 40)}", strict=False)
-    return lambda spaces, *, num_lanes, seed: kind(config, spaces, num_lanes=num_lanes, seed=seed)
+    return lambda spaces, *, num_envs, seed: kind(config, spaces, num_envs=num_envs, seed=seed)
 
 
 def _config_of(kind: type[Any], name: str) -> type[AlgorithmConfig]:
@@ -185,7 +185,7 @@ def _config_of(kind: type[Any], name: str) -> type[AlgorithmConfig]:
     if not found:
         raise UsageError(
             f"the constructor of {name} says no config that is a subclass of AlgorithmConfig; annotate it, or give a "
-            "callable make(spaces, num_lanes, seed) in its place"
+            "callable make(spaces, num_envs, seed) in its place"
         )
     return max(found, key=lambda each: len(each.__mro__))
 

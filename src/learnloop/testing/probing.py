@@ -83,7 +83,7 @@ def train(
     env: str,
     *,
     steps: int,
-    lanes: int,
+    num_envs: int,
     seed: int = 0,
     env_kwargs: Options | None = None,
     on_progress: OnProgress | None = None,
@@ -94,16 +94,16 @@ def train(
     Args:
         make: what makes it.
         env: the id of the environment.
-        steps: all lanes together.
-        lanes: how many environments run side by side.
+        steps: all envs together.
+        num_envs: how many environments run side by side.
         seed: of the algorithm and of the environment.
         env_kwargs: what the environment is made with.
         on_progress: is told of steps.
         at_half: is called once with the algorithm when half of the steps are taken.
     """
-    stream = make_stream(env, lanes, env_kwargs=env_kwargs)
+    stream = make_stream(env, num_envs, env_kwargs=env_kwargs)
     try:
-        algorithm = make(stream.spaces, num_lanes=lanes, seed=seed)
+        algorithm = make(stream.spaces, num_envs=num_envs, seed=seed)
         observations, masks = stream.reset(seed)
         while algorithm.num_steps < steps:
             before = algorithm.num_steps
@@ -113,7 +113,7 @@ def train(
             algorithm.set_progress(algorithm.num_steps / steps)
             algorithm.learn()
             if algorithm.num_steps == before:
-                raise UsageError("num_steps did not grow with record; it must count the steps of all lanes")
+                raise UsageError("num_steps did not grow with record; it must count the steps of all envs")
             if at_half is not None and algorithm.num_steps >= steps // 2 > before:
                 at_half(algorithm)
             if on_progress is not None:
@@ -218,7 +218,7 @@ class Plan(NamedTuple):
     continuous: bool = False
     options: Options = NO_OPTIONS
     steps: int | None = None
-    lanes: int | None = None
+    num_envs: int | None = None
     seed: int = 0
 
     def settings(self, subject: Subject, probe: str) -> ProbeSettings:
@@ -226,7 +226,7 @@ class Plan(NamedTuple):
         found = settings_for(subject.name, probe, continuous=self.continuous)
         return ProbeSettings(
             found.steps if self.steps is None else self.steps,
-            found.lanes if self.lanes is None else self.lanes,
+            found.num_envs if self.num_envs is None else self.num_envs,
             {**found.options, **self.options},
         )
 
@@ -281,7 +281,7 @@ def run_probe(
 def _family_and_env(subject: Subject, probe: str, plan: Plan, settings: ProbeSettings) -> tuple[Family, str]:
     stream = make_stream(KNOWN[probe].env_id("actor-critic", continuous=plan.continuous), 1)
     stream.close()
-    algorithm = subject.make(settings.options, stream.spaces, lanes=settings.lanes, seed=plan.seed)
+    algorithm = subject.make(settings.options, stream.spaces, num_envs=settings.num_envs, seed=plan.seed)
     family = plan.family or family_of(algorithm)
     if family == "q" and plan.continuous:
         raise UsageError(
@@ -303,25 +303,25 @@ def _trained(
     env: str,
     on_progress: OnProgress | None,
 ) -> tuple[Verdict, list[str]]:
-    if probe == "P12" and settings.steps < 2 * settings.lanes:
+    if probe == "P12" and settings.steps < 2 * settings.num_envs:
         raise UsageError(
-            f"P12 flips its best arm halfway, and {settings.steps} steps in {settings.lanes} lanes have no half; give "
-            f"{2 * settings.lanes} or more"
+            f"P12 flips its best arm halfway, and {settings.steps} steps in {settings.num_envs} envs have no half; "
+            f"give {2 * settings.num_envs} or more"
         )
     halves: list[Any] = []
     shown = np.zeros(1, dtype=np.float32)
 
-    def make(spaces: Spaces, *, num_lanes: int, seed: int) -> Algorithm:
-        return subject.make(settings.options, spaces, lanes=num_lanes, seed=seed)
+    def make(spaces: Spaces, *, num_envs: int, seed: int) -> Algorithm:
+        return subject.make(settings.options, spaces, num_envs=num_envs, seed=seed)
 
     try:
         algorithm = train(
             make,
             env,
             steps=settings.steps,
-            lanes=settings.lanes,
+            num_envs=settings.num_envs,
             seed=plan.seed,
-            env_kwargs={"flip_steps": max(1, settings.steps // 2 // settings.lanes)} if probe == "P12" else None,
+            env_kwargs={"flip_steps": max(1, settings.steps // 2 // settings.num_envs)} if probe == "P12" else None,
             on_progress=on_progress,
             at_half=(lambda half: halves.append(half.policy().probabilities(shown))) if probe == "P12" else None,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
@@ -14,7 +14,7 @@ from learnloop.core.datasets import Dataset
 from learnloop.core.decoding import convert_record
 from learnloop.core.errors import UsageError, one_of
 from learnloop.nn.network_builders import DEFAULT, check_network
-from learnloop.training.presets import Preset, find_preset
+from learnloop.training.presets import find_preset
 
 Vectorization = Literal["auto", "sync", "subprocess", "vector"]
 
@@ -27,7 +27,7 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """The environment's id, or a description of the caller's own. None: it learns from a data set, and what its policy
     earns is not measured."""
     steps: int | None = None
-    """When it ends: so many environment steps, all lanes together. None: it learns from a data set."""
+    """When it ends: so many environment steps, all envs together. None: it learns from a data set."""
     updates: int | None = None
     """When it ends, if it learns from a data set: so many gradient steps."""
     dataset: str | None = None
@@ -35,7 +35,7 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     episodes: int | None = None
     """When it ends at the latest: so many episodes; None: ``steps`` alone counts."""
     n_envs: int = 1
-    """How many environments run side by side: its lanes."""
+    """How many environments run side by side."""
     vectorization: Vectorization = "auto"
     env_kwargs: dict[str, Any] = {}
     config: dict[str, Any]
@@ -45,13 +45,13 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     device: str = "cpu"
     """``cpu``: numpy; another one, such as ``cuda``: torch."""
     checkpoint_interval: int | None = None
-    """Steps (updates, with a data set) between checkpoints; None: none. At a checkpoint all lanes begin new episodes,
+    """Steps (updates, with a data set) between checkpoints; None: none. At a checkpoint all envs begin new episodes,
     so that a training that is resumed from it sees what the uninterrupted one saw."""
     eval_interval: int
     """Steps (updates, with a data set) between evaluations; the best of them is kept."""
     eval_episodes: int = 10
     shuffled: bool = False
-    """Whether what is learned from is shuffled among actions: the twin of a proof, which must not learn."""
+    """Whether what is learned from is shuffled among actions: the shuffled control of a proof, which must not learn."""
 
     def __post_init__(self) -> None:
         """Refuses values without a meaning."""
@@ -78,17 +78,6 @@ class TrainingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 OF_THE_MLP = ("net_arch", "activation", "init", "layer_norm", "dropout")
 """Options that say what the default network is like."""
-
-
-class _Budget(NamedTuple):
-    """When a training ends."""
-
-    steps: int | None = None
-    """So many environment steps; None: as many as ``episodes`` take, or the preset's."""
-    episodes: int | None = None
-    """So many episodes, if that comes first."""
-    updates: int | None = None
-    """So many gradient steps, where it learns from a data set."""
 
 
 MAX_EPISODE_STEPS = 1_000
@@ -121,12 +110,12 @@ def make_options(
     Raises:
         UsageError: an unknown algorithm, preset or option, or values that contradict each other.
     """
-    is_offline = find_algorithm(algorithm).algorithm.is_offline
-    budget, n_envs = _Budget(steps, episodes, others.pop("updates", None)), others.pop("n_envs", None)
+    is_offline = find_algorithm(algorithm).is_offline
+    updates, n_envs = others.pop("updates", None), others.pop("n_envs", None)
     check_source(algorithm, has_dataset=dataset is not None)
-    _check_budget(algorithm, is_offline, budget, n_envs)
-    for name, value in {**budget._asdict(), "n_envs": n_envs}.items():
+    for name, value in (("steps", steps), ("episodes", episodes), ("updates", updates), ("n_envs", n_envs)):
         if value is not None:
+            _check_unit(algorithm, name, is_offline)
             check_whole(name, value)
     named: object = preset
     if named is not None and not isinstance(named, str):
@@ -138,7 +127,11 @@ def make_options(
     own = translate(algorithm, options or {})
     _check_network(others.get("network", DEFAULT), own)
     config = configure(algorithm, {**start.options, **own})
-    length, usual = _length(budget, start, is_offline)
+    if is_offline:
+        length = usual = start.updates if updates is None else updates
+    else:
+        usual = start.steps if steps is None or episodes is not None else steps  # episodes may end it long before
+        length = steps or (start.steps if episodes is None else episodes * MAX_EPISODE_STEPS)
     fields: dict[str, Any] = {
         "algorithm": tag_of(config),
         "env": env,
@@ -159,8 +152,8 @@ def check_source(algorithm: str, *, has_dataset: bool) -> None:
     Raises:
         UsageError: it does not, or there is no such algorithm.
     """
-    is_offline = find_algorithm(algorithm).algorithm.is_offline
-    offline = [name for name, entry in ALGORITHMS.items() if entry.algorithm.is_offline]
+    is_offline = find_algorithm(algorithm).is_offline
+    offline = [name for name, each in ALGORITHMS.items() if each.is_offline]
     if is_offline and not has_dataset:
         raise UsageError(
             f"{algorithm} learns from logged episodes; give a file of them (--trace-file) or a data set (dataset=)"
@@ -181,25 +174,14 @@ def _check_network(name: Any, options: dict[str, Any]) -> None:
         raise UsageError(f"the network {name!r} has layers of its own; leave out {one_of(unused)}")
 
 
-def _check_budget(algorithm: str, is_offline: bool, budget: _Budget, n_envs: int | None) -> None:
-    if is_offline and (budget.steps is not None or budget.episodes is not None or n_envs is not None):
+def _check_unit(algorithm: str, name: str, is_offline: bool) -> None:
+    """Raises UsageError where ``name`` means nothing to an algorithm that learns from data, or in an environment."""
+    if is_offline and name != "updates":
         raise UsageError(
             f"{algorithm} takes no step in an environment: leave steps, episodes and n_envs out, and give updates"
         )
-    if not is_offline and budget.updates is not None:
+    if not is_offline and name == "updates":
         raise UsageError(f"{algorithm} ends after environment steps; give steps or episodes in the place of updates")
-
-
-def _length(budget: _Budget, start: Preset, is_offline: bool) -> tuple[Any, int]:
-    """Returns the steps or updates of a training, and those that its evaluations are laid out for."""
-    if is_offline:
-        length = start.updates if budget.updates is None else budget.updates
-        return length, length
-    if budget.steps is not None:
-        return budget.steps, budget.steps if budget.episodes is None else start.steps
-    if budget.episodes is not None:
-        return budget.episodes * MAX_EPISODE_STEPS, start.steps
-    return start.steps, start.steps
 
 
 def _as_json(env_kwargs: Any) -> Any:

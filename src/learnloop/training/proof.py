@@ -1,12 +1,12 @@
 """Whether the policy of a training has learned: on episodes that nobody chose it by, against three others.
 
-The others are the policy before its first update, the random policy, and twins: trainings of the same algorithm with
-the same budget, whose updates credit each action with another's advantage (or target). Shuffling rewards alone would
-not do: where every step pays 1 and only the length of an episode counts, as in CartPole, shuffled rewards are the true
-ones.
+The others are the policy before its first update, the random policy, and shuffled controls: trainings of the same
+algorithm with the same budget, whose updates credit each action with another's advantage (or target). Shuffling rewards
+alone would not do: where every step pays 1 and only the length of an episode counts, as in CartPole, shuffled rewards
+are the true ones.
 
-Many episodes of one twin say little: trainings that learn nothing differ far more from each other than episodes do. So
-what is ranked among twins is trainings, by what they earned towards their end.
+Many episodes of one control say little: trainings that learn nothing differ far more from each other than episodes do.
+So what is ranked among controls is trainings, by what they earned towards their end.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ MIN_EFFECT = 0.5
 """A difference from the frozen and the random policy must be at least so many pooled standard deviations of the
 returns: less is noise that many episodes make significant."""
 HELD_OUT_EPISODES = 100
-FROZEN, RANDOM, TWINS = "frozen", "random", "shuffled"
-_NUM_TWINS = {1: 19, 2: 9, 3: 6, 4: 5}
+FROZEN, RANDOM, CONTROLS = "frozen", "random", "shuffled"
+_NUM_CONTROLS = {1: 19, 2: 9, 3: 6, 4: 5}
 
 
-def twins_needed(num_seeds: int) -> int:
-    """Returns how many twins a run of ``num_seeds`` is ranked among: the fewest, or a few more, that can be enough.
+def controls_needed(num_seeds: int) -> int:
+    """Returns how many controls a run of ``num_seeds`` is ranked among: the fewest, or a few more, that can be enough.
 
-    With n seeds and m twins the smallest p is 1 / C(n + m, n): 1/20 for 1 and 19, 1/252 for 5 and 5.
+    With n seeds and m controls the smallest p is 1 / C(n + m, n): 1/20 for 1 and 19, 1/252 for 5 and 5.
     """
-    return _NUM_TWINS.get(num_seeds, 5)
+    return _NUM_CONTROLS.get(num_seeds, 5)
 
 
 class ReturnTest(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,20 +47,20 @@ class ReturnTest(msgspec.Struct, frozen=True, kw_only=True):
 
     against: str
     mean: float
-    """Of the other's returns; of what all twins earned towards their end."""
+    """Of the other's returns; of what all controls earned towards their end."""
     difference: float
-    """From the judged policy; from the mean over the run's seeds for twins."""
+    """From the judged policy; from the mean over the run's seeds for controls."""
     interval: Interval | None
-    """Of the difference; None below 20 episodes, and for twins."""
+    """Of the difference; None below 20 episodes, and for controls."""
     effect: float | None
-    """The difference in pooled standard deviations of the returns; None for twins."""
+    """The difference in pooled standard deviations of the returns; None for controls."""
     p_value: float
-    """One-sided, small when more was learned: sign flips over episodes, an exact permutation of trainings for twins."""
+    """One-sided, small when more was learned: sign flips over episodes, for controls an exact permutation of them."""
     p_value_worse: float
     p_adjusted: float
     """After Holm's correction over the tests."""
     values: list[float] = []
-    """Of twins: what each earned in the evaluations towards its end."""
+    """Of controls: what each earned in the evaluations towards its end."""
 
 
 class TrainingProof(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +73,7 @@ class TrainingProof(msgspec.Struct, frozen=True, kw_only=True):
     num_episodes: int
     """Held out, the same ones for all."""
     seed_means: list[float]
-    """What each of the run's seeds earned in the evaluations towards its end: what is compared with twins."""
+    """What each of the run's seeds earned in the evaluations towards its end: what is compared with controls."""
     tests: list[ReturnTest]
 
     def to_metrics(self) -> dict[str, Any]:
@@ -103,28 +103,28 @@ class Rivals(NamedTuple):
     random: Returns
     seed_means: Sequence[float]
     """What each seed of its run earned towards its end, its own among them."""
-    twin_means: Sequence[float]
-    """That of each twin; empty: the algorithm does not learn and has none."""
+    control_means: Sequence[float]
+    """That of each control; empty: the algorithm does not learn and has none."""
 
 
-def draw_twins(
-    trained: Sequence[float], num_twins: int, train: Callable[[Sequence[int]], Sequence[float]], batch: int
+def draw_controls(
+    trained: Sequence[float], num_controls: int, train: Callable[[Sequence[int]], Sequence[float]], batch: int
 ) -> list[float]:
-    """Returns the mean returns of up to ``num_twins`` twins, which are trained now, ``batch`` at a time.
+    """Returns the mean returns of up to ``num_controls`` controls, which are trained now, ``batch`` at a time.
 
-    Against a single training it ends as soon as a twin is as good: p can then not be small any more.
+    Against a single training it ends as soon as a control is as good: p can then not be small any more.
 
     Source: Besag & Clifford 1991, Sequential Monte Carlo p-values.
 
     Args:
         trained: the mean return of each of the run's seeds.
-        num_twins: how many at most.
-        train: trains the twins of these numbers and returns their mean returns.
+        num_controls: how many at most.
+        train: trains the controls of these numbers and returns their mean returns.
         batch: how many at once.
     """
     found: list[float] = []
-    while len(found) < num_twins:
-        found += train(range(len(found), min(len(found) + batch, num_twins)))
+    while len(found) < num_controls:
+        found += train(range(len(found), min(len(found) + batch, num_controls)))
         if len(trained) == 1 and max(found) >= trained[0]:
             break
     return found
@@ -136,8 +136,8 @@ def judge_policy(learned: Returns, rivals: Rivals, *, seed: int) -> TrainingProo
         _episode_test(FROZEN, learned, rivals.frozen, seed),
         _episode_test(RANDOM, learned, rivals.random, seed),
     ]
-    if rivals.twin_means:
-        tests.append(_twin_test(rivals.seed_means, rivals.twin_means))
+    if rivals.control_means:
+        tests.append(_control_test(rivals.seed_means, rivals.control_means))
     adjusted = holm([test.p_value for test in tests])
     tests = [msgspec.structs.replace(test, p_adjusted=p) for test, p in zip(tests, adjusted, strict=True)]
     verdict, reasons = judge(tests)
@@ -195,10 +195,10 @@ def _episode_test(name: str, learned: Returns, other: Returns, seed: int) -> Ret
     )
 
 
-def _twin_test(seed_means: Sequence[float], twin_means: Sequence[float]) -> ReturnTest:
-    ours, theirs = np.array(seed_means), np.array(twin_means)
+def _control_test(seed_means: Sequence[float], control_means: Sequence[float]) -> ReturnTest:
+    ours, theirs = np.array(seed_means), np.array(control_means)
     return ReturnTest(
-        against=TWINS,
+        against=CONTROLS,
         mean=float(theirs.mean()),
         difference=float(ours.mean() - theirs.mean()),
         interval=None,
@@ -211,5 +211,5 @@ def _twin_test(seed_means: Sequence[float], twin_means: Sequence[float]) -> Retu
 
 
 def _figures(test: ReturnTest) -> str:
-    size = f"{len(test.values)} twins" if test.effect is None else f"{test.effect:.2g} standard deviations"
+    size = f"{len(test.values)} shuffled controls" if test.effect is None else f"{test.effect:.2g} standard deviations"
     return f"{abs(test.difference):.4g} a held-out episode ({size}, p = {test.p_adjusted:.3g} after Holm)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,19 +21,17 @@ from learnloop.envs.registry import ADDED, evaluation_env
 from learnloop.evaluation.returns import Returns, evaluate_returns
 from learnloop.evaluation.seeds import SeedStatistics, summarise_seeds
 from learnloop.system.files import write_whole
-from learnloop.training.dataset_files import DATASET_FILE, write_dataset
-from learnloop.training.disk import held
 from learnloop.training.options import TrainingOptions
-from learnloop.training.policy_files import read_policy
 from learnloop.training.proof import (
     HELD_OUT_EPISODES,
     Rivals,
     TrainingProof,
-    draw_twins,
+    controls_needed,
+    draw_controls,
     judge_policy,
-    twins_needed,
 )
-from learnloop.training.trainers.seed_trainer import Progress, SeedResult
+from learnloop.training.run_files import DATASET_FILE, held, read_policy, write_dataset
+from learnloop.training.trainers.seed_trainer import OnProgress, SeedResult
 from learnloop.training.trainers.trainers import make_trainer
 from learnloop.training.workers.seeds import BEST, FIRST, SeedProcesses, SeedTask, train_seed
 
@@ -79,10 +77,8 @@ class TrainedSeed:
         """Returns what the policy earns on episodes that neither trained nor chose it."""
         return self._returns(self.policy, num_episodes)
 
-    def prove(
-        self, *, num_episodes: int = HELD_OUT_EPISODES, on_progress: Callable[[Progress], None] | None = None
-    ) -> TrainingProof:
-        """Returns whether it has learned; trains the twins that say so, each with the same budget, once.
+    def prove(self, on_progress: OnProgress | None = None, *, num_episodes: int = HELD_OUT_EPISODES) -> TrainingProof:
+        """Returns whether it has learned; trains the shuffled controls that say so, each with the same budget, once.
 
         Raises:
             LearnloopError: as training.
@@ -93,14 +89,14 @@ class TrainedSeed:
 
         learned = returns(self.policy)
         means = [late_return(result) for result in self.run.record.results]
-        twins: list[float] = []
+        controls: list[float] = []
         if self.run.record.options.algorithm != "random":
             with SeedProcesses() as processes:
 
                 def train(numbers: Sequence[int]) -> list[float]:
-                    return [late_return(result) for result in self.run.train_twins(numbers, processes, on_progress)]
+                    return [late_return(result) for result in self.run.train_controls(numbers, processes, on_progress)]
 
-                twins = draw_twins(means, twins_needed(len(means)), train, processes.num_processes)
+                controls = draw_controls(means, controls_needed(len(means)), train, processes.num_processes)
         chance = NetworkPolicy(
             self.policy.spaces,
             None,
@@ -108,7 +104,7 @@ class TrainedSeed:
             learned_by="random",
             seed=derive_seed(self.seed, "random"),
         )
-        rivals = Rivals(returns(self.first), returns(chance), means, twins)
+        rivals = Rivals(returns(self.first), returns(chance), means, controls)
         return judge_policy(learned, rivals, seed=self.seed)
 
     def _returns(self, policy: NetworkPolicy, num_episodes: int) -> Returns:
@@ -189,13 +185,13 @@ class TrainedRun:
         """Returns where the files of ``seed`` are."""
         return self.folder / f"seed-{seed}"
 
-    def train_twins(
+    def train_controls(
         self,
         numbers: Sequence[int],
         processes: SeedProcesses,
-        on_progress: Callable[[Progress], None] | None = None,
+        on_progress: OnProgress | None = None,
     ) -> list[SeedResult]:
-        """Returns what came of each of the twins ``numbers``, trained now unless that was done before.
+        """Returns what came of each of the controls ``numbers``, trained now unless that was done before.
 
         Raises:
             LearnloopError: as training.
@@ -209,27 +205,35 @@ class TrainedRun:
         return _train_tasks(tasks, self.own_env, processes, on_progress)
 
     @property
-    def seeds(self) -> list[TrainedSeed]:
+    def seeds(self) -> Sequence[TrainedSeed]:
         """What each seed learned, in their order."""
-        return [TrainedSeed(self, result) for result in self._results()]
+        return [TrainedSeed(self, result) for result in self.results()]
 
     @property
     def best(self) -> TrainedSeed:
-        """The seed whose best policy earned most in the evaluations while it trained.
+        """The policy that earned most in the evaluations while it trained, of all seeds."""
+        return TrainedSeed(self, self.best_result())
+
+    def best_result(self) -> SeedResult:
+        """Returns what came of the seed whose best policy earned most in the evaluations while it trained.
 
         Raises:
             UsageError: nothing was evaluated, as there was no environment for it.
         """
-        results = [(result.best_return, result) for result in self._results()]
-        known = [(found, result) for found, result in results if found is not None]
+        known = [(result.best_return, result) for result in self.results() if result.best_return is not None]
         if not known:
             raise UsageError(
                 f"run {self.record.run_id} learned from a data set without an environment: which of its "
-                f"{len(results)} policies is best is not known; choose one of seeds"
+                f"{len(self.results())} policies is best is not known; choose one of seeds"
             )
-        return TrainedSeed(self, max(known, key=lambda each: each[0])[1])
+        return max(known, key=lambda each: each[0])[1]
 
-    def _results(self) -> list[SeedResult]:
+    def results(self) -> list[SeedResult]:
+        """Returns what came of each seed, in their order.
+
+        Raises:
+            ConflictError: the run has not ended.
+        """
         if not self.record.results:
             raise ConflictError(
                 f"run {self.record.run_id} is {self.record.status} and has no results yet; wait for it, or resume it"
@@ -268,7 +272,7 @@ def start_run(
     dataset: Dataset | None = None,
     env: Any = None,
     jobs: int | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> TrainedRun:
     """Trains each of ``seeds`` and returns the run, in a folder of its own under ``runs``.
 
@@ -305,7 +309,7 @@ def start_run(
     folder = runs / record.run_id
     if dataset is not None:
         write_dataset(folder / DATASET_FILE, dataset)
-    return _train(folder, record, env, jobs, on_progress, resume=False)
+    return _train(TrainedRun(folder, record, env), jobs, on_progress, resume=False)
 
 
 def resume_run(
@@ -314,7 +318,7 @@ def resume_run(
     *,
     env: Any = None,
     jobs: int | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> TrainedRun:
     """Goes on with a run that was interrupted, from the newest checkpoint of each seed, and returns it.
 
@@ -323,12 +327,12 @@ def resume_run(
         ConflictError: it has completed.
         UsageError: its environment is the caller's own and was not handed over.
     """
-    run = load_run(runs, run_id)
+    run = load_run(runs, run_id, env=env)
     if run.record.status == "completed":
         raise ConflictError(f"run {run.record.run_id} has completed; start another one")
     if run.record.own_env and env is None:
         raise UsageError(f"run {run.record.run_id} needs its environment again; hand it over with env=")
-    return _train(run.folder, run.record, env, jobs, on_progress, resume=True)
+    return _train(run, jobs, on_progress, resume=True)
 
 
 def list_runs(runs: Path) -> list[RunRecord]:
@@ -370,34 +374,21 @@ def _read_record(folder: Path) -> RunRecord:
     return record
 
 
-def _train(
-    folder: Path,
-    record: RunRecord,
-    env: Any,
-    jobs: int | None,
-    on_progress: Callable[[Progress], None] | None,
-    *,
-    resume: bool,
-) -> TrainedRun:
-    with held(folder):
-        return _train_held(TrainedRun(folder, record, env), jobs, on_progress, resume=resume)
-
-
-def _train_held(
-    run: TrainedRun, jobs: int | None, on_progress: Callable[[Progress], None] | None, *, resume: bool
-) -> TrainedRun:
-    folder, record, env = run.folder, run.record, run.own_env
-    tasks = [run.task(record.options, seed, run.seed_folder(seed), resume=resume) for seed in record.seeds]
-    _write(folder, msgspec.structs.replace(record, status="running", error=None))
-    try:
-        with SeedProcesses(jobs) as processes:
-            results = _train_tasks(tasks, env, processes, on_progress)
-    except BaseException as error:
-        status: Status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-        _write(folder, msgspec.structs.replace(record, status=status, error=str(error) or type(error).__name__))
-        raise
-    run.record = msgspec.structs.replace(record, status="completed", error=None, results=results)
-    _write(folder, run.record)
+def _train(run: TrainedRun, jobs: int | None, on_progress: OnProgress | None, *, resume: bool) -> TrainedRun:
+    with held(run.folder):
+        record = run.record
+        tasks = [run.task(record.options, seed, run.seed_folder(seed), resume=resume) for seed in record.seeds]
+        _write(run.folder, msgspec.structs.replace(record, status="running", error=None))
+        try:
+            with SeedProcesses(jobs) as processes:
+                results = _train_tasks(tasks, run.own_env, processes, on_progress)
+        except BaseException as error:
+            status: Status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+            told = str(error) or type(error).__name__
+            _write(run.folder, msgspec.structs.replace(record, status=status, error=told))
+            raise
+        run.record = msgspec.structs.replace(record, status="completed", error=None, results=results)
+        _write(run.folder, run.record)
     return run
 
 
@@ -405,7 +396,7 @@ def _train_tasks(
     tasks: Sequence[SeedTask],
     env: Any,
     processes: SeedProcesses,
-    on_progress: Callable[[Progress], None] | None,
+    on_progress: OnProgress | None,
 ) -> list[SeedResult]:
     if env is not None or len(tasks) == 1 or _is_of_this_process(tasks[0].options):
         return [train_seed(task, env=env, on_progress=on_progress) for task in tasks]

@@ -1,4 +1,4 @@
-"""Twins must not learn: nothing of a step's own is left, also in small batches."""
+"""Controls must not learn: nothing of a step's own is left, also in small batches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_each_goes_to_another_row(size: int) -> None:
 
 
 def test_one_alone_cannot_be_dealt() -> None:
-    """A twin with batches of one step would learn the truth."""
+    """A control with batches of one step would learn the truth."""
     with pytest.raises(UsageError, match="batch_size of at least 2"):
         deal(np.array([3.0]), np.random.default_rng(0))
 
@@ -59,7 +59,7 @@ def test_twins_of_a2c_stay_at_chance() -> None:
     for seed in range(24):
         stream = make_stream("learnloop/Identity-v0", 4)
         config = configure("a2c", {"learning_rate": 0.02, "gamma": 0.0})
-        algorithm = build_algorithm(config, stream.spaces, num_lanes=4, seed=seed)
+        algorithm = build_algorithm(config, stream.spaces, num_envs=4, seed=seed)
         algorithm.shuffled = True
         observations, masks = stream.reset(seed)
         while algorithm.num_steps < 2_000:

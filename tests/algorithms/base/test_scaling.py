@@ -12,9 +12,9 @@ GAMMA = 0.5
 
 @pytest.mark.parametrize("with_resets", [False, True])
 def test_returns_end_with_their_episodes(with_resets: bool) -> None:
-    """Chan et al.'s variance of the discounted returns, computed anew here; a lane's return begins anew after its end.
+    """Chan et al.'s variance of the discounted returns, computed anew here; an env's return begins anew after its end.
 
-    A lane that only resets itself (gymnasium's NEXT_STEP) earns nothing, and what is said of its reward is not heard.
+    An env that only resets itself (gymnasium's NEXT_STEP) earns nothing, and what is said of its reward is not heard.
     """
     rng = np.random.default_rng(0)
     scaler, running, seen = RewardScaler(3, GAMMA), [0.0] * 3, []

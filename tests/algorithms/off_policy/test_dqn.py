@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from learnloop.algorithms.base.schedules import Linear
+from learnloop.algorithms.base.config import Linear
 from learnloop.algorithms.off_policy import dqn as dqn_module
 from learnloop.algorithms.off_policy.dqn import DQN, DQNConfig
-from learnloop.algorithms.replay.prioritised import PrioritisedReplay, Sample, Transitions
+from learnloop.algorithms.replay.prioritised import PrioritisedReplay, ReplaySample, Transitions
 from learnloop.core.errors import ActionError, CorruptError, DivergedError, UsageError
 from learnloop.core.spaces import Box, Discrete, MultiDiscrete
 from learnloop.nn.mlp.network import MLP, Head, MLPConfig
 from tests.algorithms.chi_square import fits
 from tests.algorithms.random_stream import RandomStream
-from tests.algorithms.steps import drive, lane_step, spaces
+from tests.algorithms.steps import drive, env_step, spaces
 
 F = np.float32
 SIZE, N = 3, 4
@@ -35,7 +35,7 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 
 
-def make(*, num_lanes: int = 2, seed: int = 0, n: int = N, network: Any = None, **options: Any) -> DQN:
+def make(*, num_envs: int = 2, seed: int = 0, n: int = N, network: Any = None, **options: Any) -> DQN:
     defaults: dict[str, Any] = {
         "net_arch": (16,),
         "buffer_size": 500,
@@ -45,15 +45,15 @@ def make(*, num_lanes: int = 2, seed: int = 0, n: int = N, network: Any = None, 
         "learning_rate": 1e-2,
     }
     config = DQNConfig(**{**defaults, **options})
-    return DQN(config, spaces(SIZE, Discrete(n=n)), num_lanes=num_lanes, seed=seed, network=network)
+    return DQN(config, spaces(SIZE, Discrete(n=n)), num_envs=num_envs, seed=seed, network=network)
 
 
-def random_sample(size: int = 32, *, masked: bool = False, weighted: bool = False, seed: int = 0) -> Sample:
+def random_sample(size: int = 32, *, masked: bool = False, weighted: bool = False, seed: int = 0) -> ReplaySample:
     rng = np.random.default_rng(seed)
     terminated = rng.random(size) < 0.3
     masks = rng.random((size, N)) < 0.5
     masks[:, 1] |= ~masks.any(axis=1)
-    return Sample(
+    return ReplaySample(
         numbers=np.arange(size),
         following=np.arange(size),
         observations=rng.standard_normal((size, SIZE)).astype(F),
@@ -101,7 +101,7 @@ def torch_network(network: Any, *, duelling: bool) -> torch.nn.Module:
     return Net()
 
 
-def torch_loss(algorithm: DQN, sample: Sample) -> tuple[torch.Tensor, torch.Tensor, torch.nn.Module]:
+def torch_loss(algorithm: DQN, sample: ReplaySample) -> tuple[torch.Tensor, torch.Tensor, torch.nn.Module]:
     """The targets and the loss as the papers and Stable-Baselines3 have them."""
     config = algorithm.config
     online = torch_network(algorithm.network, duelling=config.duelling)
@@ -171,7 +171,7 @@ def test_what_is_drawn_at_once_is_what_is_drawn_one_after_the_other(at_once: int
     seen: list[np.ndarray] = []
     step = DQN._step
 
-    def spy(self: DQN, sample: Sample, *rest: Any) -> Any:
+    def spy(self: DQN, sample: ReplaySample, *rest: Any) -> Any:
         seen.append(sample.numbers.copy())
         return step(self, sample, *rest)
 
@@ -191,7 +191,7 @@ def test_what_is_drawn_at_once_is_what_is_drawn_one_after_the_other(at_once: int
 
 @pytest.mark.parametrize(("tau", "interval"), [(1.0, 40), (0.3, 6), (0.005, 2), (0.5, 1)])
 def test_the_target_network_follows(tau: float, interval: int) -> None:
-    """Counted in steps of all lanes, as Stable-Baselines3 does; recomputed here from the parameters at each step."""
+    """Counted in steps of all envs, as Stable-Baselines3 does; recomputed here from the parameters at each step."""
     algorithm = make(tau=tau, target_update_interval=interval, train_freq=3)
     expected = algorithm.target.parameters.astype(np.float64)
     steps = 0
@@ -218,9 +218,9 @@ def test_the_target_network_follows(tau: float, interval: int) -> None:
 # When it learns ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("num_lanes", [1, 3])
-def test_updates_come_when_stable_baselines_has_them(num_lanes: int) -> None:
-    algorithm = make(num_lanes=num_lanes, train_freq=4, gradient_steps=2, learning_starts=30)
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_updates_come_when_stable_baselines_has_them(num_envs: int) -> None:
+    algorithm = make(num_envs=num_envs, train_freq=4, gradient_steps=2, learning_starts=30)
     counts = []
     for _ in range(20):
         drive(algorithm, 1)
@@ -232,21 +232,21 @@ def test_updates_come_when_stable_baselines_has_them(num_lanes: int) -> None:
         assert found == updates
 
 
-@pytest.mark.parametrize("num_lanes", [1, 3])
-def test_as_many_gradient_steps_as_steps(num_lanes: int) -> None:
-    algorithm = make(num_lanes=num_lanes, train_freq=4, gradient_steps=-1, learning_starts=0)
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_as_many_gradient_steps_as_steps(num_envs: int) -> None:
+    algorithm = make(num_envs=num_envs, train_freq=4, gradient_steps=-1, learning_starts=0)
     drive(algorithm, 8)
-    assert algorithm.num_updates == algorithm.num_steps == 8 * num_lanes
+    assert algorithm.num_updates == algorithm.num_steps == 8 * num_envs
 
 
 def test_rows_that_are_not_valid_are_not_learned() -> None:
-    """A lane that only reset itself (gymnasium's NEXT_STEP) made no transition."""
+    """An env that only reset itself (gymnasium's NEXT_STEP) made no transition."""
     algorithm = make()
     observations = np.arange(6, dtype=F).reshape(2, 3)
     for step in range(6):
         algorithm.choose(observations)
         observations = observations + 1
-        algorithm.record(lane_step(observations, [1.0, 7.0], valid=[True, step % 2 == 0]))
+        algorithm.record(env_step(observations, [1.0, 7.0], valid=[True, step % 2 == 0]))
     assert algorithm.num_steps == 9
     sample = algorithm.replay.sample(500, np.random.default_rng(0))
     assert set(sample.numbers) == set(range(9))
@@ -255,7 +255,7 @@ def test_rows_that_are_not_valid_are_not_learned() -> None:
 
 
 def test_a_batch_may_be_larger_than_what_is_recorded() -> None:
-    algorithm = make(batch_size=64, learning_starts=0, train_freq=1, num_lanes=1)
+    algorithm = make(batch_size=64, learning_starts=0, train_freq=1, num_envs=1)
     drive(algorithm, 3)
     assert algorithm.num_updates == 3
 
@@ -263,28 +263,28 @@ def test_a_batch_may_be_larger_than_what_is_recorded() -> None:
 # Exploration ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("num_lanes", [1, 5])
+@pytest.mark.parametrize("num_envs", [1, 5])
 @pytest.mark.parametrize("masked", [False, True])
-def test_exploration_is_as_often_as_it_should_be(num_lanes: int, masked: bool) -> None:
+def test_exploration_is_as_often_as_it_should_be(num_envs: int, masked: bool) -> None:
     algorithm = make(
-        num_lanes=num_lanes,
+        num_envs=num_envs,
         learning_starts=0,
         exploration_fraction=0.5,
         exploration_initial_eps=0.8,
         exploration_final_eps=0.2,
     )
-    observations = np.random.default_rng(0).standard_normal((num_lanes, SIZE)).astype(F)
-    masks = np.tile([True, True, False, True], (num_lanes, 1)) if masked else None
+    observations = np.random.default_rng(0).standard_normal((num_envs, SIZE)).astype(F)
+    masks = np.tile([True, True, False, True], (num_envs, 1)) if masked else None
     allowed = np.array([1, 1, 0, 1]) if masked else np.ones(N)
     values = algorithm.action_values(observations)
     best = np.where(allowed > 0, values, -np.inf).argmax(axis=1)
     for progress, rate in ((0.0, 0.8), (0.25, 0.5), (0.5, 0.2), (1.0, 0.2)):
         algorithm.set_progress(progress)
         assert algorithm.exploration_rate == pytest.approx(rate)
-        counts = np.zeros((num_lanes, N))
+        counts = np.zeros((num_envs, N))
         for _ in range(2000):
-            counts[np.arange(num_lanes), algorithm.choose(observations, masks)] += 1
-        for lane in range(num_lanes):
+            counts[np.arange(num_envs), algorithm.choose(observations, masks)] += 1
+        for lane in range(num_envs):
             odds = rate * allowed / allowed.sum()
             odds[best[lane]] += 1 - rate
             assert fits(counts[lane], odds)
@@ -298,26 +298,26 @@ def test_actions_are_uniform_until_learning_starts() -> None:
 
 
 @pytest.mark.parametrize("name", ["plain", "double duelling"])
-@pytest.mark.parametrize("num_lanes", [1, 4])
-def test_masks_are_never_violated(name: str, num_lanes: int) -> None:
+@pytest.mark.parametrize("num_envs", [1, 4])
+def test_masks_are_never_violated(name: str, num_envs: int) -> None:
     """P11: in 10,000 draws, explored and greedy, while it learns, and in the policy."""
-    algorithm = make(num_lanes=num_lanes, learning_starts=100, exploration_final_eps=0.5, **FORMS[name])
+    algorithm = make(num_envs=num_envs, learning_starts=100, exploration_final_eps=0.5, **FORMS[name])
     algorithm.set_progress(1.0)
     rng = np.random.default_rng(0)
     draws = 0
-    observations = rng.standard_normal((num_lanes, SIZE)).astype(F)
-    masks = np.ones((num_lanes, N), dtype=np.bool_)
+    observations = rng.standard_normal((num_envs, SIZE)).astype(F)
+    masks = np.ones((num_envs, N), dtype=np.bool_)
     while draws < 10_000:
         actions = algorithm.choose(observations, masks)
-        assert masks[np.arange(num_lanes), actions].all()
+        assert masks[np.arange(num_envs), actions].all()
         if draws % 40 == 0:
             policy = algorithm.policy()
-        assert masks[np.arange(num_lanes), policy.choose(observations, masks)].all()
-        draws += 2 * num_lanes
-        observations = rng.standard_normal((num_lanes, SIZE)).astype(F)
-        masks = rng.random((num_lanes, N)) < 0.4
+        assert masks[np.arange(num_envs), policy.choose(observations, masks)].all()
+        draws += 2 * num_envs
+        observations = rng.standard_normal((num_envs, SIZE)).astype(F)
+        masks = rng.random((num_envs, N)) < 0.4
         masks[:, rng.integers(N)] = True
-        algorithm.record(lane_step(observations, rng.random(num_lanes), masks=masks, final_masks=masks))
+        algorithm.record(env_step(observations, rng.random(num_envs), masks=masks, final_masks=masks))
         if draws % 50 == 0:
             algorithm.learn()
     assert algorithm.num_updates > 0
@@ -326,7 +326,7 @@ def test_masks_are_never_violated(name: str, num_lanes: int) -> None:
 def test_a_mask_that_allows_nothing_is_refused() -> None:
     algorithm = make()
     masks = np.array([[True] * N, [False] * N])
-    with pytest.raises(ActionError, match="lane 1 allows no action"):
+    with pytest.raises(ActionError, match="env 1 allows no action"):
         algorithm.choose(np.zeros((2, SIZE), dtype=F), masks)
 
 
@@ -340,7 +340,7 @@ def test_a_reward_that_is_not_finite_stops_with_the_updates_number(bad: float) -
     before, number = algorithm.parameter_hash(), algorithm.num_updates
     algorithm.choose(np.zeros((2, SIZE), dtype=F))
     with pytest.raises(DivergedError, match=re.escape(f"update {number + 1}: a reward is {bad}")):
-        algorithm.record(lane_step(np.zeros((2, SIZE)), [0.0, bad]))
+        algorithm.record(env_step(np.zeros((2, SIZE)), [0.0, bad]))
     assert algorithm.parameter_hash() == before
     assert number > 0
     assert algorithm.metrics.peek()["train/num_non_finite"] == 1
@@ -398,13 +398,13 @@ def test_the_same_seed_gives_the_same_parameters(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORMS)
-@pytest.mark.parametrize("num_lanes", [1, 3])
+@pytest.mark.parametrize("num_envs", [1, 3])
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_resumed_is_uninterrupted(name: str, num_lanes: int, interrupted: bool) -> None:
+def test_resumed_is_uninterrupted(name: str, num_envs: int, interrupted: bool) -> None:
     """B10, L7: 200 + 200 steps are 400, bit for bit; the replay has gone round by then."""
-    options = {**FORMS[name], "num_lanes": num_lanes, "buffer_size": 150, "target_update_interval": 7, "tau": 0.5}
+    options = {**FORMS[name], "num_envs": num_envs, "buffer_size": 150, "target_update_interval": 7, "tau": 0.5}
     whole, first, second = (make(**options) for _ in range(3))
-    streams = [RandomStream(num_lanes, SIZE, seed=1) for _ in range(2)]
+    streams = [RandomStream(num_envs, SIZE, seed=1) for _ in range(2)]
     for each, stream in zip((whole, first), streams, strict=True):
         stream.drive(each, 200)
         each.set_progress(0.5)
@@ -542,7 +542,7 @@ def test_a_network_of_ones_own() -> None:
         ({"priority_beta": Linear(initial=0.4, final=1.4)}, "priority_beta is 1.4"),
         ({"priority_alpha": 1.4}, "priority_alpha is 1.4"),
         ({"dropout": 0.1}, "dropout is 0.1"),
-        ({"buffer_size": 8, "n_steps": 5, "learning_starts": 0}, "2 lanes with returns of 5 steps need at least 10"),
+        ({"buffer_size": 8, "n_steps": 5, "learning_starts": 0}, "2 envs with returns of 5 steps need at least 10"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(options: dict[str, Any], message: str) -> None:
@@ -559,8 +559,8 @@ def test_other_actions_are_refused(space: Any) -> None:
 def test_calls_out_of_order_are_refused() -> None:
     algorithm = make()
     with pytest.raises(UsageError, match="record was called without choose"):
-        algorithm.record(lane_step(np.zeros((2, SIZE)), [0.0, 0.0]))
-    with pytest.raises(UsageError, match="3 observations were given for 2 lanes"):
+        algorithm.record(env_step(np.zeros((2, SIZE)), [0.0, 0.0]))
+    with pytest.raises(UsageError, match="3 observations were given for 2 envs"):
         algorithm.choose(np.zeros((3, SIZE), dtype=F))
 
 
@@ -617,7 +617,7 @@ def test_live_episodes_that_wait_long_keep_their_observations() -> None:
 
 
 def test_a_live_agent_learns_and_may_be_discarded() -> None:
-    algorithm = make(num_lanes=1, learning_starts=50, train_freq=4, batch_size=16, n=2, target_update_interval=20)
+    algorithm = make(num_envs=1, learning_starts=50, train_freq=4, batch_size=16, n=2, target_update_interval=20)
     rng = np.random.default_rng(0)
     algorithm.set_progress(1.0)
     for number in range(400):
@@ -693,7 +693,7 @@ def test_what_came_after_an_end_is_not_looked_at() -> None:
 def test_history_alone_is_learned_over_many_steps(options: dict[str, Any]) -> None:
     """V of a chain of three states with a reward at its end: .81, .9, 1; the target network must move for that."""
     settings = {"gamma": 0.9, "target_update_interval": 50, "learning_rate": 3e-3, "batch_size": 32, **options}
-    algorithm = make(n=1, num_lanes=1, **settings)
+    algorithm = make(n=1, num_envs=1, **settings)
     at = np.arange(60) % 3
     states = np.eye(3, dtype=F)
     ends = at == 2
@@ -702,7 +702,7 @@ def test_history_alone_is_learned_over_many_steps(options: dict[str, Any]) -> No
     for _ in range(150):  # in small parts: the interval counts over calls
         algorithm.learn_from(chain, num_updates=20)
     np.testing.assert_allclose(algorithm.action_values(states)[:, 0], [0.81, 0.9, 1.0], atol=0.02)
-    again = make(n=1, num_lanes=1, **settings)
+    again = make(n=1, num_envs=1, **settings)
     again.restore(algorithm.state())
     for each in (algorithm, again):
         each.learn_from(chain, num_updates=37)
@@ -727,7 +727,7 @@ def test_the_values_of_a_chain_are_found(name: str) -> None:
     """
     gamma = 0.5
     algorithm = make(
-        num_lanes=4,
+        num_envs=4,
         n=2,
         gamma=gamma,
         net_arch=(32,),
@@ -757,7 +757,7 @@ def test_the_values_of_a_chain_are_found(name: str) -> None:
         ages[ended] = 0
         observations = shown[states]
         algorithm.record(
-            lane_step(
+            env_step(
                 observations,
                 rewards,
                 final_observations=shown[arrived],
@@ -783,7 +783,7 @@ def live(algorithm: DQN, num_steps: int) -> None:
 
 
 def test_exploration_falls_with_the_live_steps() -> None:
-    algorithm = make(num_lanes=1, live_steps=200, exploration_fraction=0.5)
+    algorithm = make(num_envs=1, live_steps=200, exploration_fraction=0.5)
     live(algorithm, 51)  # the last step waits for what it led to
     assert algorithm.progress == 0.25
     assert algorithm.exploration_rate == pytest.approx(0.525)
@@ -793,14 +793,14 @@ def test_exploration_falls_with_the_live_steps() -> None:
 
 
 def test_a_live_agent_whose_exploration_never_falls_is_warned_of_once() -> None:
-    algorithm = make(num_lanes=1, train_freq=1)
+    algorithm = make(num_envs=1, train_freq=1)
     with pytest.warns(UserWarning, match="exploration_initial_eps of dqn change .* Set live_steps"):
         live(algorithm, 30)
     live(algorithm, 5)  # a second warning would be an error
-    told = make(num_lanes=1, train_freq=1)
+    told = make(num_envs=1, train_freq=1)
     told.set_progress(0.1)
     live(told, 30)
-    constant = make(num_lanes=1, train_freq=1, exploration_initial_eps=0.1, exploration_final_eps=0.1)
+    constant = make(num_envs=1, train_freq=1, exploration_initial_eps=0.1, exploration_final_eps=0.1)
     live(constant, 30)
 
 
@@ -811,7 +811,7 @@ def test_live_steps_must_be_a_count() -> None:
 
 def test_what_is_allowed_after_a_cut_counts() -> None:
     """The value of a truncated episode is that of its best allowed action."""
-    algorithm = make(num_lanes=1)
+    algorithm = make(num_envs=1)
     algorithm.act([0.0, 0.0, 0.0])
     with pytest.raises(ActionError, match="allows no action"):
         algorithm.observe(1.0, truncated=True, next_observation=[1.0, 0.0, 0.0], next_mask=[False] * N)

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from learnloop.algorithms.off_policy.sac import SAC, SACConfig, Temperature
-from learnloop.algorithms.replay.prioritised import Sample, Transitions
+from learnloop.algorithms.replay.prioritised import ReplaySample, Transitions
 from learnloop.core.errors import CorruptError, DivergedError, UsageError
 from learnloop.core.spaces import Box, Discrete, MultiDiscrete
 from learnloop.nn.mlp.network import MLP, Head, MLPConfig
 from tests.algorithms.chi_square import fits
 from tests.algorithms.random_stream import RandomStream
-from tests.algorithms.steps import lane_step, spaces
+from tests.algorithms.steps import env_step, spaces
 
 F = np.float32
 SIZE, N = 3, 4
@@ -28,7 +28,7 @@ HIDDEN = (16, 12)
 ALPHA = 0.3
 
 
-def make(kind: str = "continuous", *, num_lanes: int = 2, seed: int = 0, networks: Any = None, **options: Any) -> SAC:
+def make(kind: str = "continuous", *, num_envs: int = 2, seed: int = 0, networks: Any = None, **options: Any) -> SAC:
     defaults: dict[str, Any] = {
         "net_arch": HIDDEN,
         "buffer_size": 500,
@@ -38,21 +38,21 @@ def make(kind: str = "continuous", *, num_lanes: int = 2, seed: int = 0, network
         "tau": 0.05,
     }
     config = SACConfig(**{**defaults, **options})
-    return SAC(config, spaces(SIZE, SPACES[kind]), num_lanes=num_lanes, seed=seed, **(networks or {}))
+    return SAC(config, spaces(SIZE, SPACES[kind]), num_envs=num_envs, seed=seed, **(networks or {}))
 
 
 def drive(algorithm: SAC, num_vector_steps: int, seed: int = 0) -> None:
-    RandomStream(algorithm.num_lanes, SIZE, seed).drive(algorithm, num_vector_steps)
+    RandomStream(algorithm.num_envs, SIZE, seed).drive(algorithm, num_vector_steps)
 
 
-def random_sample(kind: str, size: int = 32, *, masked: bool = False, seed: int = 0) -> Sample:
+def random_sample(kind: str, size: int = 32, *, masked: bool = False, seed: int = 0) -> ReplaySample:
     rng = np.random.default_rng(seed)
     masks = rng.random((size, N)) < 0.5
     masks[:, 1] |= ~masks.any(axis=1)
     actions = rng.uniform(-1, 1, (size, 2)).astype(F) if kind == "continuous" else rng.integers(N, size=size)
     if masked:
         actions = masks.argmax(axis=1)
-    return Sample(
+    return ReplaySample(
         numbers=np.arange(size),
         following=np.arange(size),
         observations=rng.standard_normal((size, SIZE)).astype(F),
@@ -230,10 +230,10 @@ def test_the_target_critics_follow(kind: str, interval: int) -> None:
         if moves:
             expected = 0.9 * expected + 0.1 * algorithm.critic.parameters
         np.testing.assert_allclose(algorithm.target.parameters, expected, rtol=1e-5, atol=1e-6)
-    counted: list[float] = []
-    algorithm._target_mover.move = counted.append  # type: ignore[method-assign, assignment]
+    counted: list[None] = []
+    algorithm._twin.move_target = lambda: counted.append(None)  # type: ignore[method-assign]
     algorithm._update(6, 1e-2)
-    assert counted == [0.1] * (6 // interval)
+    assert len(counted) == 6 // interval
 
 
 # Actions ----------------------------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ def test_actions_are_in_the_units_of_the_space_and_kept_from_minus_one_to_one() 
         assert (actions <= np.array(BOX.high)).all()
         taken.append(actions)
         observations = rng.standard_normal((2, SIZE)).astype(F)
-        algorithm.record(lane_step(observations, [0.0, 0.0]))
+        algorithm.record(env_step(observations, [0.0, 0.0]))
     kept = algorithm.replay._columns["actions"][:200]
     np.testing.assert_allclose(kept * [2.0, 0.5] + [0.0, 0.5], np.concatenate(taken), atol=1e-6)
     np.testing.assert_allclose(algorithm._from_space(np.concatenate(taken)), kept, atol=1e-5)
@@ -269,7 +269,7 @@ def test_actions_are_uniform_until_learning_starts() -> None:
 
 def test_masks_are_never_violated() -> None:
     """P11: in 10,000 draws, drawn and greedy, while it learns."""
-    algorithm = make("discrete", num_lanes=4, learning_starts=100)
+    algorithm = make("discrete", num_envs=4, learning_starts=100)
     rng = np.random.default_rng(0)
     observations = rng.standard_normal((4, SIZE)).astype(F)
     masks = np.ones((4, N), dtype=np.bool_)
@@ -280,7 +280,7 @@ def test_masks_are_never_violated() -> None:
         observations = rng.standard_normal((4, SIZE)).astype(F)
         masks = rng.random((4, N)) < 0.4
         masks[:, rng.integers(N)] = True
-        algorithm.record(lane_step(observations, rng.random(4), masks=masks, final_masks=masks))
+        algorithm.record(env_step(observations, rng.random(4), masks=masks, final_masks=masks))
         if step % 20 == 0:
             algorithm.learn()
     assert algorithm.num_updates > 0
@@ -343,7 +343,7 @@ def test_a_reward_that_is_not_finite_stops_with_the_updates_number(kind: str, ba
     before, number = algorithm.parameter_hash(), algorithm.num_updates
     algorithm.choose(np.zeros((2, SIZE), dtype=F))
     with pytest.raises(DivergedError, match=re.escape(f"update {number + 1}: a reward is {bad}")):
-        algorithm.record(lane_step(np.zeros((2, SIZE)), [0.0, bad]))
+        algorithm.record(env_step(np.zeros((2, SIZE)), [0.0, bad]))
     assert algorithm.parameter_hash() == before
     assert number > 0
 
@@ -427,11 +427,11 @@ def test_a_state_of_another_sac_is_refused() -> None:
 
 @pytest.mark.parametrize("kind", SPACES)
 def test_a_shuffled_twin_learns_other_things(kind: str) -> None:
-    one, twin = make(kind), make(kind)
-    twin.shuffled = True
-    for each in (one, twin):
+    one, control = make(kind), make(kind)
+    control.shuffled = True
+    for each in (one, control):
         drive(each, 40)
-    assert one.parameter_hash() != twin.parameter_hash()
+    assert one.parameter_hash() != control.parameter_hash()
 
 
 # Figures, networks, history, refusals -----------------------------------------------------------------------------
@@ -500,7 +500,7 @@ def test_history_is_learned_in_the_units_of_the_space() -> None:
 
 @pytest.mark.parametrize("kind", SPACES)
 def test_live_agents(kind: str) -> None:
-    algorithm = make(kind, num_lanes=1, learning_starts=10)
+    algorithm = make(kind, num_envs=1, learning_starts=10)
     for number in range(60):
         action = algorithm.act([0.5, 0.0, -0.5], episode=f"{number % 3}")
         if kind == "continuous":
@@ -548,14 +548,14 @@ def test_the_soft_values_of_a_bandit_are_found(kind: str) -> None:
     """One step; what an action earns is known, so pi(a) = exp((r - V) / alpha) with V = alpha log of their sum."""
     alpha = 0.5
     algorithm = make(
-        kind, num_lanes=8, ent_coef=alpha, net_arch=(32, 32), learning_rate=3e-3, batch_size=64, gradient_steps=4
+        kind, num_envs=8, ent_coef=alpha, net_arch=(32, 32), learning_rate=3e-3, batch_size=64, gradient_steps=4
     )
     observations = np.ones((8, SIZE), dtype=F)
     ended = np.ones(8, dtype=np.bool_)
     for _ in range(500):
         actions = algorithm.choose(observations)
         rewards = np.abs(actions - [0.5, 0.5]).sum(axis=1) * -1.0 if kind == "continuous" else 0.4 * actions
-        algorithm.record(lane_step(observations, rewards, terminated=ended))
+        algorithm.record(env_step(observations, rewards, terminated=ended))
         algorithm.learn()
     if kind == "continuous":
         first, second = np.meshgrid(np.linspace(-2, 2, 801), np.linspace(0, 1, 401))

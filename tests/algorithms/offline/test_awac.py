@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from learnloop.algorithms.off_policy.twin_critic import least_values
 from learnloop.algorithms.offline.awac import AWAC, AWACConfig
 from learnloop.core.errors import UsageError
 from learnloop.core.spaces import MultiDiscrete
@@ -58,7 +59,7 @@ def test_the_better_action_is_preferred_and_values_are_its_policys() -> None:
     chances = np.array([policy.probabilities(observation) for observation in observed()])
     assert (chances[:, 1] > 0.85).all(), chances
     expected = chain_values(lambda state, values: float(chances[state] @ values))
-    found = algorithm.critic.least(algorithm.critic.network.predict(observed()))
+    found = least_values(algorithm.critic.network.predict(observed()))
     np.testing.assert_allclose(found, expected, atol=0.04)
 
 

@@ -105,13 +105,13 @@ def test_one_action_can_be_copied() -> None:
 
 def test_a_shuffled_twin_learns_no_more_than_how_often_actions_are_taken() -> None:
     data = chain(4000, chances=(1.0, 0.0, 1.0))
-    honest, twin = (make("bc", data, net_arch=(), batch_size=256, shuffled=each) for each in (False, True))
-    for each in (honest, twin):
+    honest, control = (make("bc", data, net_arch=(), batch_size=256, shuffled=each) for each in (False, True))
+    for each in (honest, control):
         each.update(1000)
     assert honest.policy().choose(observed()).tolist() == [1, 0, 1]
     overall = data.actions.mean()
     for observation in observed()[:2]:  # the third state is never seen
-        assert twin.policy().probabilities(observation)[1] == pytest.approx(overall, abs=0.05)
+        assert control.policy().probabilities(observation)[1] == pytest.approx(overall, abs=0.05)
 
 
 def test_weights_decay() -> None:

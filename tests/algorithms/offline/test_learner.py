@@ -16,7 +16,7 @@ from learnloop.core.errors import ActionError, CorruptError, DivergedError, Usag
 from learnloop.core.spaces import Box, Discrete, MultiDiscrete
 from tests.algorithms.chi_square import fits
 from tests.algorithms.logged_chains import chain, make, observed, random_dataset
-from tests.algorithms.steps import lane_step, spaces
+from tests.algorithms.steps import env_step, spaces
 
 F = np.float32
 NAMES = ["bc", "cql", "iql", "awac"]
@@ -254,13 +254,13 @@ def test_acting_changes_no_training(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMPARING)
 def test_a_shuffled_twin_learns_nothing_from_rewards(name: str) -> None:
-    """F4.5: reward must matter. The values of a chain tell actions apart, those of its twin do not."""
+    """F4.5: reward must matter. The values of a chain tell actions apart, those of its control do not."""
     options = {"alpha": 0.0, "target_update_interval": 20} if name == "cql" else {"tau": 0.05}
-    honest, twin = (
+    honest, control = (
         make(name, chain(), net_arch=(), batch_size=256, shuffled=each, **options) for each in (False, True)
     )
     gaps = []
-    for each in (honest, twin):
+    for each in (honest, control):
         each.update(1500)
         outputs = each.networks()["network" if name == "cql" else "critic"].predict(observed())[:, :2]
         gaps.append(np.diff(outputs, axis=1)[:, 0])
@@ -269,7 +269,7 @@ def test_a_shuffled_twin_learns_nothing_from_rewards(name: str) -> None:
     np.testing.assert_allclose(gaps[1], 0, atol=0.06)
     if name != "cql":
         for observation in observed():
-            assert twin.policy().probabilities(observation)[1] == pytest.approx(0.5, abs=0.1)
+            assert control.policy().probabilities(observation)[1] == pytest.approx(0.5, abs=0.1)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -300,7 +300,7 @@ def test_every_update_leaves_its_figures(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_gradients_are_clipped(name: str) -> None:
     algorithm = make(name, random_dataset(), max_grad_norm=1e-3)
-    _, optimizers = algorithm._kept()
+    optimizers = {key.split(".")[1]: each for key, each in algorithm._kept_optimizers.items()}
     norms: list[float] = []
 
     def watch(network: Any, optimizer: Any) -> None:
@@ -362,7 +362,7 @@ def test_it_acts_and_never_learns_from_it(name: str) -> None:
     algorithm.update(10)
     actions = algorithm.choose(np.zeros((1, 4), dtype=F))
     with pytest.raises(UsageError, match=f"record was called, but {name} learns from a data set"):
-        algorithm.record(lane_step(np.zeros((1, 4)), [1.0]))
+        algorithm.record(env_step(np.zeros((1, 4)), [1.0]))
     with pytest.raises(UsageError, match="learn was called"):
         algorithm.learn()
     assert actions.shape == (1,)
@@ -372,7 +372,7 @@ def test_it_acts_and_never_learns_from_it(name: str) -> None:
         algorithm.observe(1.0, episode="e")
     algorithm.discard("e")
     algorithm.interrupt()
-    with pytest.raises(UsageError, match="2 observations were given for 1 lanes"):
+    with pytest.raises(UsageError, match="2 observations were given for 1 envs"):
         algorithm.choose(np.zeros((2, 4), dtype=F))
 
 
@@ -380,7 +380,7 @@ def test_it_acts_and_never_learns_from_it(name: str) -> None:
 def test_masks_are_never_violated(name: str) -> None:
     """P11: in 10,000 rows, explored and in the policy."""
     data = random_dataset(masked=True)
-    algorithm = build_algorithm(configure(name, {"net_arch": [16]}), data.spaces, num_lanes=500)
+    algorithm = build_algorithm(configure(name, {"net_arch": [16]}), data.spaces, num_envs=500)
     rng = np.random.default_rng(0)
     policy = algorithm.policy()
     for _ in range(20):
@@ -438,10 +438,10 @@ def test_networks_of_ones_own(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_they_are_known_by_name(name: str) -> None:
-    entry = ALGORITHMS[name]
-    assert entry.algorithm.tag == name
-    assert entry.algorithm.is_offline
-    assert type(configure(name, {"lr": 1e-3, "hidden_dim": 32})) is entry.config
+    algorithm = ALGORITHMS[name]
+    assert algorithm.tag == name
+    assert algorithm.is_offline
+    assert type(configure(name, {"lr": 1e-3, "hidden_dim": 32})) is algorithm.config_type
 
 
 @pytest.mark.parametrize("name", NAMES)

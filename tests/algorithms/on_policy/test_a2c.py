@@ -12,13 +12,13 @@ from learnloop.algorithms.on_policy.a2c import A2C, A2CConfig
 from learnloop.algorithms.on_policy.rollout import Batch, Segment, joined_segments
 from learnloop.core.errors import UsageError
 from tests.algorithms.on_policy.test_ppo import ACTIONS, torch_log_probs
-from tests.algorithms.steps import drive, lane_step, spaces
+from tests.algorithms.steps import drive, env_step, spaces
 
 F = np.float32
 
 
-def make(action: Any = None, *, seed: int = 0, num_lanes: int = 4, **options: Any) -> A2C:
-    return A2C(A2CConfig(**{"net_arch": (16,), **options}), spaces(3, action), num_lanes=num_lanes, seed=seed)
+def make(action: Any = None, *, seed: int = 0, num_envs: int = 4, **options: Any) -> A2C:
+    return A2C(A2CConfig(**{"net_arch": (16,), **options}), spaces(3, action), num_envs=num_envs, seed=seed)
 
 
 @pytest.mark.parametrize("name", ACTIONS)
@@ -161,14 +161,14 @@ def test_historical_rewards_are_scaled_as_those_of_lanes() -> None:
 
 
 def test_a_rollout_in_which_all_lanes_only_reset_themselves() -> None:
-    """One lane, one step an update, autoreset mode NEXT_STEP."""
-    algorithm = make(num_lanes=1, n_steps=1, normalize_rewards=True)
+    """One env, one step an update, autoreset mode NEXT_STEP."""
+    algorithm = make(num_envs=1, n_steps=1, normalize_rewards=True)
     zeros = np.zeros((1, 3), dtype=F)
     algorithm.choose(zeros)
-    algorithm.record(lane_step(zeros, [1.0], terminated=[True]))
+    algorithm.record(env_step(zeros, [1.0], terminated=[True]))
     assert algorithm.learn()
     algorithm.choose(zeros)
-    algorithm.record(lane_step(zeros, [0.0], valid=[False]))
+    algorithm.record(env_step(zeros, [0.0], valid=[False]))
     assert not algorithm.learn()
     assert algorithm.num_updates == 1
     assert algorithm.reward_scaler is not None

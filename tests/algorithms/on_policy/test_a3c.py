@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learnloop.algorithms.base.states import AlgorithmState
 from learnloop.algorithms.building import build_algorithm, configure
 from learnloop.algorithms.on_policy.a2c import A2C, A2CConfig
 from learnloop.algorithms.on_policy.a3c import A3C, A3CConfig
 from learnloop.core.errors import CorruptError, DivergedError, UsageError
 from learnloop.core.spaces import Box, MultiDiscrete
-from tests.algorithms.steps import drive, lane_step, spaces
+from learnloop.system.state_file import State
+from tests.algorithms.steps import drive, env_step, spaces
 
 F = np.float32
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -26,16 +26,16 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def make(*, seed: int = 0, action: Any = None, num_lanes: int = 2, **options: Any) -> A3C:
-    return A3C(A3CConfig(**{"net_arch": (8,), **options}), spaces(3, action), num_lanes=num_lanes, seed=seed)
+def make(*, seed: int = 0, action: Any = None, num_envs: int = 2, **options: Any) -> A3C:
+    return A3C(A3CConfig(**{"net_arch": (8,), **options}), spaces(3, action), num_envs=num_envs, seed=seed)
 
 
 def two(*, seed: int = 0, action: Any = None, **options: Any) -> tuple[A2C, A3C]:
     """Returns an A2C and an A3C with the same settings."""
     fields = {"net_arch": (8,), **options}
     return (
-        A2C(A2CConfig(**fields), spaces(3, action), num_lanes=2, seed=seed),
-        A3C(A3CConfig(**fields), spaces(3, action), num_lanes=2, seed=seed),
+        A2C(A2CConfig(**fields), spaces(3, action), num_envs=2, seed=seed),
+        A3C(A3CConfig(**fields), spaces(3, action), num_envs=2, seed=seed),
     )
 
 
@@ -45,7 +45,7 @@ class Pair:
     def __init__(self, **options: Any) -> None:
         self.learner, self.worker = make(**options), make(**options)
         self.worker.network.parameters[:] = 7.0  # what it starts with must not matter
-        self.num_lanes, self.encoder = self.worker.num_lanes, self.worker.encoder
+        self.num_envs, self.encoder = self.worker.num_envs, self.worker.encoder
         self._hand_over()
 
     def _hand_over(self) -> None:
@@ -110,7 +110,7 @@ def test_without_enough_there_is_no_gradient() -> None:
     assert algorithm.find_gradient() is None
     zeros = np.zeros((2, 3), F)
     algorithm.choose(zeros)
-    algorithm.record(lane_step(zeros, [1.0, 1.0]))
+    algorithm.record(env_step(zeros, [1.0, 1.0]))
     assert algorithm.find_gradient() is None
     assert algorithm.num_steps == 2
 
@@ -175,7 +175,7 @@ def test_a_worker_names_the_update_that_its_reward_would_spoil() -> None:
     zeros = np.zeros((2, 3), F)
     for _ in range(5):
         worker.choose(zeros)
-        worker.record(lane_step(zeros, [0.0, np.nan]))
+        worker.record(env_step(zeros, [0.0, np.nan]))
     with pytest.raises(DivergedError, match="update 42"):
         worker.find_gradient()
     assert worker.num_updates == 41
@@ -232,7 +232,7 @@ def test_going_on_from_a_state() -> None:
     tensors, values = learner.state()
     for spoilt in ({**values, "staleness_max": -1}, {name: values[name] for name in values if name[0] != "s"}):
         with pytest.raises(CorruptError, match="a3c"):
-            make(max_staleness=0, normalize_rewards=True).restore(AlgorithmState(tensors, spoilt))
+            make(max_staleness=0, normalize_rewards=True).restore(State(tensors, spoilt))
 
 
 @pytest.mark.parametrize("options", [{"num_workers": 0}, {"num_workers": 65}, {"max_staleness": -1}])

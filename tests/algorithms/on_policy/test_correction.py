@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from learnloop.algorithms.on_policy.advantages import gae
-from learnloop.algorithms.on_policy.correction import Judged, corrected
+from learnloop.algorithms.on_policy.correction import JudgedSteps, corrected
 from learnloop.algorithms.on_policy.rollout import Segment, Steps, joined_segments, last_rows
 from learnloop.core.spaces import Discrete
 
@@ -16,7 +16,7 @@ F = np.float32
 GAMMA, LAMBDA = 0.9, 0.7
 
 
-def steps_of(seed: int, lengths: list[int], cut: list[bool]) -> tuple[Steps, Judged, np.ndarray]:
+def steps_of(seed: int, lengths: list[int], cut: list[bool]) -> tuple[Steps, JudgedSteps, np.ndarray]:
     """Returns steps, what the policy that learns says of them, and its values of what comes after cut segments."""
     rng = np.random.default_rng(seed)
     count, ended = sum(lengths), last_rows(lengths)
@@ -30,7 +30,7 @@ def steps_of(seed: int, lengths: list[int], cut: list[bool]) -> tuple[Steps, Jud
         next_observations=rng.standard_normal((sum(cut), 2)).astype(F),
         values=rng.standard_normal(count).astype(F),
     )
-    judged = Judged(-rng.random(count).astype(F), rng.standard_normal(count).astype(F))
+    judged = JudgedSteps(-rng.random(count).astype(F), rng.standard_normal(count).astype(F))
     return steps, judged, rng.standard_normal(sum(cut)).astype(F)
 
 

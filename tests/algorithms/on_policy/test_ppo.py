@@ -14,7 +14,7 @@ from learnloop.algorithms.on_policy.ppo import PPO, PPOConfig
 from learnloop.algorithms.on_policy.rollout import Batch
 from learnloop.core.errors import CorruptError, DivergedError, UsageError
 from learnloop.core.spaces import Box, Discrete, MultiDiscrete
-from tests.algorithms.steps import drive, lane_step, spaces
+from tests.algorithms.steps import drive, env_step, spaces
 
 F = np.float32
 
@@ -25,9 +25,9 @@ ACTIONS = {
 }
 
 
-def make(action: Any = None, *, num_lanes: int = 2, seed: int = 0, **options: Any) -> PPO:
+def make(action: Any = None, *, num_envs: int = 2, seed: int = 0, **options: Any) -> PPO:
     config = PPOConfig(**{"n_steps": 16, "batch_size": 8, "n_epochs": 3, "net_arch": (16,), **options})
-    return PPO(config, spaces(3, action), num_lanes=num_lanes, seed=seed)
+    return PPO(config, spaces(3, action), num_envs=num_envs, seed=seed)
 
 
 def random_batch(algorithm: PPO, size: int, seed: int = 0) -> Batch:
@@ -124,7 +124,7 @@ def test_the_ratio_is_one_before_the_first_gradient_step(name: str, dropout: flo
 def test_minibatches_of_any_size(lanes: int, batch_size: int) -> None:
     """F1.2: 129 transitions in batches of 64 left one, and the seed's update crashed."""
     normalise = batch_size > 1
-    algorithm = make(num_lanes=lanes, n_steps=16, batch_size=batch_size, n_epochs=2, normalize_advantage=normalise)
+    algorithm = make(num_envs=lanes, n_steps=16, batch_size=batch_size, n_epochs=2, normalize_advantage=normalise)
     drive(algorithm, 16)
     assert algorithm.num_updates > 0
     assert np.isfinite(algorithm.network.parameters).all()
@@ -132,7 +132,7 @@ def test_minibatches_of_any_size(lanes: int, batch_size: int) -> None:
 
 @pytest.mark.parametrize("limit", [0, 1 << 20])
 def test_each_epoch_goes_through_each_transition_once(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    algorithm = make(n_steps=43, num_lanes=3, batch_size=64)
+    algorithm = make(n_steps=43, num_envs=3, batch_size=64)
     batch = random_batch(algorithm, 129)
     monkeypatch.setattr("learnloop.algorithms.on_policy.ppo.SHUFFLED_BYTES", limit)
     parts = [each.batch for each in algorithm.minibatches(batch, 0.2)]
@@ -145,7 +145,7 @@ def test_each_epoch_goes_through_each_transition_once(limit: int, monkeypatch: p
 @pytest.mark.parametrize("weighted", [False, True])
 def test_each_minibatch_is_normalised_by_itself(weighted: bool, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Huang et al. 2022, detail 7, recomputed in float64, for a last minibatch that is longer than the others."""
-    algorithm = make(n_steps=43, num_lanes=3, batch_size=16)
+    algorithm = make(n_steps=43, num_envs=3, batch_size=16)
     weights = np.linspace(0.1, 1, 129, dtype=F) if weighted else None
     batch = random_batch(algorithm, 129)._replace(weights=weights)
     monkeypatch.setattr("learnloop.algorithms.on_policy.ppo.SHUFFLED_BYTES", limit)
@@ -165,7 +165,7 @@ def test_each_minibatch_is_normalised_by_itself(weighted: bool, limit: int, monk
 
 @pytest.mark.parametrize("value", [3.3, -1e-3, 0.0])
 def test_equal_advantages_say_nothing(value: float) -> None:
-    algorithm = make(n_steps=43, num_lanes=3, batch_size=16)
+    algorithm = make(n_steps=43, num_envs=3, batch_size=16)
     batch = random_batch(algorithm, 129)._replace(advantages=np.full(129, value, dtype=F))
     for minibatch in algorithm.minibatches(batch, 0.2):
         np.testing.assert_array_equal(minibatch.terms.advantages, 0)
@@ -237,7 +237,7 @@ def test_a_reward_that_is_not_finite_stops_with_the_updates_number(bad: float) -
     before = algorithm.network.parameters.copy()
     for step in range(4):
         algorithm.choose(np.zeros((2, 3), dtype=F))
-        algorithm.record(lane_step(np.zeros((2, 3)), [bad if step == 2 else 0.0, 1.0]))
+        algorithm.record(env_step(np.zeros((2, 3)), [bad if step == 2 else 0.0, 1.0]))
     with pytest.raises(DivergedError, match="update 4"):
         algorithm.learn()
     np.testing.assert_array_equal(algorithm.network.parameters, before)
@@ -323,7 +323,7 @@ def test_contradictory_configs_are_refused(options: dict[str, Any], words: str) 
 
 def test_lanes_that_only_reset_themselves_are_not_learned_from() -> None:
     """The autoreset mode NEXT_STEP of gymnasium puts a step without meaning between two episodes."""
-    algorithm = make(n_steps=4, num_lanes=2, batch_size=4)
+    algorithm = make(n_steps=4, num_envs=2, batch_size=4)
     valid = [[True, True], [True, False], [True, True], [True, True]]
     ended = [[False, True], [False, False], [False, False], [False, False]]
     for step in range(4):
@@ -331,24 +331,24 @@ def test_lanes_that_only_reset_themselves_are_not_learned_from() -> None:
         algorithm.choose(observations)
         given = np.array(valid[step])
         fields = {"terminated": np.array(ended[step]), "valid": given}
-        algorithm.record(lane_step(observations + 1, [1.0, -7.0 if not given[1] else 1.0], **fields))
+        algorithm.record(env_step(observations + 1, [1.0, -7.0 if not given[1] else 1.0], **fields))
     assert algorithm.num_steps == 7
     batch = algorithm.rollout_batch()
     assert batch.size == 7
     lane = batch.observations[:, 0]
-    assert (lane == 1).sum() == 1  # step 1 of lane 1 is missing
+    assert (lane == 1).sum() == 1  # step 1 of env 1 is missing
     assert (batch.returns > -5).all()
 
 
 def test_masked_actions_are_never_drawn_and_have_no_gradient() -> None:
-    algorithm = make(Discrete(n=4), num_lanes=50, n_steps=200, batch_size=50, n_epochs=1)
+    algorithm = make(Discrete(n=4), num_envs=50, n_steps=200, batch_size=50, n_epochs=1)
     masks = np.tile([True, False, True, False], (50, 1))
     observations = np.random.default_rng(0).standard_normal((50, 3)).astype(F)
     drawn = []
     for _ in range(200):  # 10,000 draws
         actions = algorithm.choose(observations, masks)
         drawn.append(actions.copy())
-        algorithm.record(lane_step(observations, np.where(actions == 0, 1.0, 0.0), masks=masks))
+        algorithm.record(env_step(observations, np.where(actions == 0, 1.0, 0.0), masks=masks))
     assert set(np.unique(drawn)) == {0, 2}
     assert algorithm.learn()
     policy = algorithm.policy()
@@ -358,10 +358,10 @@ def test_masked_actions_are_never_drawn_and_have_no_gradient() -> None:
 
 
 def test_interrupting_cuts_running_episodes_with_their_value() -> None:
-    algorithm = make(n_steps=4, num_lanes=2, batch_size=8)
+    algorithm = make(n_steps=4, num_envs=2, batch_size=8)
     observations = np.ones((2, 3), dtype=F)
     algorithm.choose(observations)
-    algorithm.record(lane_step(observations * 2, [1.0, 1.0], terminated=[True, False]))
+    algorithm.record(env_step(observations * 2, [1.0, 1.0], terminated=[True, False]))
     algorithm.interrupt()
     rollout = algorithm._rollout
     assert rollout.ended[0].tolist() == [True, True]
@@ -370,7 +370,7 @@ def test_interrupting_cuts_running_episodes_with_their_value() -> None:
 
 
 def share_of_best_actions(seed: int, *, shuffled: bool) -> float:
-    algorithm = make(n_steps=64, num_lanes=4, batch_size=64, n_epochs=5, learning_rate=3e-3, seed=seed)
+    algorithm = make(n_steps=64, num_envs=4, batch_size=64, n_epochs=5, learning_rate=3e-3, seed=seed)
     algorithm.shuffled = shuffled
     drive(algorithm, 640, ends=0.5)
     observations = np.random.default_rng(9).standard_normal((500, 3)).astype(F)
@@ -379,20 +379,20 @@ def share_of_best_actions(seed: int, *, shuffled: bool) -> float:
 
 
 def test_shuffled_credit_learns_nothing() -> None:
-    """The twin of a proof: the same updates, each action credited with another's advantage.
+    """The control of a proof: the same updates, each action credited with another's advantage.
 
-    One that drifts may be right by chance, as half of all planes are more often than not; twins are not on the average.
+    One that drifts may be right by chance, as half of all planes are more often than not; on the average they are not.
     """
     assert min(share_of_best_actions(seed, shuffled=False) for seed in (1, 2)) > 0.9
-    twins = [share_of_best_actions(seed, shuffled=True) for seed in range(8)]
-    assert abs(np.mean(twins) - 0.5) < 0.2, twins
+    controls = [share_of_best_actions(seed, shuffled=True) for seed in range(8)]
+    assert abs(np.mean(controls) - 0.5) < 0.2, controls
 
 
 @pytest.mark.parametrize(
     ("others", "words"),
     [
         ({"gamma": 0.5}, "gamma 0.99, not 0.5"),
-        ({"num_lanes": 3}, "num_lanes is 2, not 3"),
+        ({"num_envs": 3}, "num_envs is 2, not 3"),
         ({"action": Discrete(n=2, start=1)}, "action"),
         ({"n_steps": 32}, "n_steps 16, not 32"),
         ({"normalize_observations": True}, "normalize_observations"),
@@ -448,7 +448,7 @@ def test_the_last_observation_before_a_reset_of_its_own_is_not_seen_by_the_scale
     for at in range(4):
         algorithm.choose(rows[at])
         ends = {"terminated": resets, "resetting": resets} if at == 1 else {}
-        algorithm.record(lane_step(rows[at + 1], [0.0, 0.0], valid=~resets if at == 2 else None, **ends))
+        algorithm.record(env_step(rows[at + 1], [0.0, 0.0], valid=~resets if at == 2 else None, **ends))
         if at == 1:  # all that is needed lies in the state
             again = make(normalize_observations=True)
             again.restore(algorithm.state())
@@ -466,7 +466,7 @@ def test_an_interruption_forgets_which_lanes_reset_themselves() -> None:
     algorithm = make(normalize_observations=True)
     algorithm.choose(np.zeros((2, 3), dtype=F))
     both = np.array([True, True])
-    algorithm.record(lane_step(np.ones((2, 3)), [0.0, 0.0], terminated=both, resetting=both))
+    algorithm.record(env_step(np.ones((2, 3)), [0.0, 0.0], terminated=both, resetting=both))
     algorithm.interrupt()
     algorithm.choose(np.full((2, 3), 2.0, dtype=F))
     assert algorithm.observation_scaler is not None

@@ -22,7 +22,7 @@ F = np.float32
 
 def stored(algorithm: str = "ppo", action: Any = None, **options: Any) -> PolicyArtifact:
     config = configure(algorithm, {"net_arch": [8], **options})
-    return build_algorithm(config, spaces(3, action), num_lanes=2).policy().to_artifact()
+    return build_algorithm(config, spaces(3, action), num_envs=2).policy().to_artifact()
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def stored(algorithm: str = "ppo", action: Any = None, **options: Any) -> Policy
 )
 def test_what_was_stored_is_read(algorithm: str, options: dict[str, Any], action: Any) -> None:
     config = configure(algorithm, {"net_arch": [8], **options})
-    policy = build_algorithm(config, spaces(3, action), num_lanes=2).policy()
+    policy = build_algorithm(config, spaces(3, action), num_envs=2).policy()
     again = NetworkPolicy.from_artifact(policy.to_artifact())
     observations = np.random.default_rng(0).standard_normal((30, 3)).astype(F)
     np.testing.assert_array_equal(again.choose(observations), policy.choose(observations))
@@ -49,7 +49,7 @@ def test_what_was_stored_is_read(algorithm: str, options: dict[str, Any], action
 
 def test_running_scales_are_stored() -> None:
     config = configure("ppo", {"n_steps": 8, "batch_size": 8, "normalize_observations": True})
-    algorithm = build_algorithm(config, spaces(3), num_lanes=2)
+    algorithm = build_algorithm(config, spaces(3), num_envs=2)
     drive(algorithm, 20)
     policy, observation = algorithm.policy(), np.array([5.0, -3.0, 1.0])
     again = NetworkPolicy.from_artifact(policy.to_artifact())

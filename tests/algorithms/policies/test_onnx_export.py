@@ -52,7 +52,7 @@ def make(form: str, seed: int = 0) -> NetworkPolicy:
     """A policy whose parameters are far from where they start, so that no output is near 0."""
     name, action, options = FORMS[form]
     config = configure(name, {"net_arch": (16, 8), **options})
-    algorithm = build_algorithm(config, spaces(SIZE, action), num_lanes=2, seed=seed)
+    algorithm = build_algorithm(config, spaces(SIZE, action), num_envs=2, seed=seed)
     if config.__class__.__name__ in ("PPOConfig", "A2CConfig"):
         drive(algorithm, 20, seed)
     policy = algorithm.policy()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learnloop.algorithms.replay.n_step import NStepEpisode, NStepLanes
+from learnloop.algorithms.replay.n_step import NStepEnvs, NStepEpisode
 from learnloop.algorithms.replay.prioritised import Entries
 from learnloop.core.spaces import Discrete
 
@@ -18,7 +18,7 @@ GOES_ON, TERMINATED, TRUNCATED, INVALID = range(4)
 
 
 def naive(stream: list[tuple[int, float, int, int]], num_steps: int) -> list[tuple[int, float, int, float, bool, bool]]:
-    """All transitions of one lane: (first, return, following, discount, terminated, truncated).
+    """All transitions of one env: (first, return, following, discount, terminated, truncated).
 
     ``stream`` has, for each step, the observation that it began with, its reward, what it led to, and how it ended.
     """
@@ -51,10 +51,10 @@ def rows(entries: Entries | None) -> list[tuple[Any, ...]]:
 
 @st.composite
 def streams(draw: Any) -> tuple[list[list[int]], int]:
-    num_lanes = draw(st.integers(1, 3))
+    num_envs = draw(st.integers(1, 3))
     length = draw(st.integers(1, 15))
-    kinds = [[draw(st.sampled_from([0, 0, 0, 1, 2])) for _ in range(length)] for _ in range(num_lanes)]
-    if draw(st.booleans()):  # gymnasium's NEXT_STEP: after an end the lane only resets itself
+    kinds = [[draw(st.sampled_from([0, 0, 0, 1, 2])) for _ in range(length)] for _ in range(num_envs)]
+    if draw(st.booleans()):  # gymnasium's NEXT_STEP: after an end the env only resets itself
         for lane in kinds:
             for at in range(1, length):
                 if lane[at - 1] in (TERMINATED, TRUNCATED):
@@ -64,19 +64,19 @@ def streams(draw: Any) -> tuple[list[list[int]], int]:
 
 @given(streams(), st.integers(0, 2**32 - 1))
 def test_lanes_give_what_the_whole_stream_says(drawn: tuple[list[list[int]], int], seed: int) -> None:
-    """F1.3: nothing crosses the end of an episode, and no lane sees another."""
+    """F1.3: nothing crosses the end of an episode, and no env sees another."""
     kinds, num_steps = drawn
-    num_lanes, length = len(kinds), len(kinds[0])
+    num_envs, length = len(kinds), len(kinds[0])
     rng = np.random.default_rng(seed)
-    rewards = rng.standard_normal((length, num_lanes))
-    at = np.arange((length + 1) * num_lanes).reshape(length + 1, num_lanes)
-    window = NStepLanes(num_steps, num_lanes, GAMMA, Discrete(n=9))
+    rewards = rng.standard_normal((length, num_envs))
+    at = np.arange((length + 1) * num_envs).reshape(length + 1, num_envs)
+    window = NStepEnvs(num_steps, num_envs, GAMMA, Discrete(n=9))
     found: list[tuple[Any, ...]] = []
     for step in range(length):
         kind = np.array([lane[step] for lane in kinds])
         entries = Entries(
             at[step],
-            np.arange(num_lanes),
+            np.arange(num_envs),
             rewards[step],
             at[step + 1],
             GAMMA,
@@ -87,7 +87,7 @@ def test_lanes_give_what_the_whole_stream_says(drawn: tuple[list[list[int]], int
     found += rows(window.cut(at[length]))
     expected = [
         each
-        for lane in range(num_lanes)
+        for lane in range(num_envs)
         for each in naive(
             [(at[s, lane], rewards[s, lane], at[s + 1, lane], kinds[lane][s]) for s in range(length)], num_steps
         )
@@ -97,11 +97,11 @@ def test_lanes_give_what_the_whole_stream_says(drawn: tuple[list[list[int]], int
         assert one[:1] + one[2:3] + one[4:] == other[:1] + other[2:3] + other[4:]
         assert one[1] == pytest.approx(other[1])
         assert one[3] == pytest.approx(other[3])
-    assert window.oldest() is None
+    assert not window.state()["waiting"].any()
 
 
 def test_actions_stay_with_their_observations() -> None:
-    window = NStepLanes(2, 2, GAMMA, Discrete(n=9))
+    window = NStepEnvs(2, 2, GAMMA, Discrete(n=9))
     nothing = np.zeros(2, dtype=np.bool_)
     released = None
     for step in range(3):
@@ -112,14 +112,15 @@ def test_actions_stay_with_their_observations() -> None:
     np.testing.assert_array_equal(released.actions, [10 % 9, 11 % 9])
     np.testing.assert_allclose(released.rewards, 1 + GAMMA)
     np.testing.assert_allclose(released.discounts, GAMMA**2)
-    assert window.oldest() == 20
+    state = window.state()
+    assert state["first"][state["waiting"]].min() == 20
 
 
 def test_a_restored_window_goes_on() -> None:
-    one, other = (NStepLanes(3, 1, GAMMA, Discrete(n=2)) for _ in range(2))
+    one, other = (NStepEnvs(3, 1, GAMMA, Discrete(n=2)) for _ in range(2))
     nothing = np.zeros(1, dtype=np.bool_)
 
-    def step(window: NStepLanes, number: int) -> Entries | None:
+    def step(window: NStepEnvs, number: int) -> Entries | None:
         at = np.array([number])
         return window.push(Entries(at, at % 2, np.array([float(number)]), at + 1, GAMMA, nothing, nothing), None)
 
@@ -128,7 +129,7 @@ def test_a_restored_window_goes_on() -> None:
     other.restore(one.state())
     assert rows(step(one, 2)) == rows(step(other, 2)) != []
     with pytest.raises(ValueError, match="shape"):
-        NStepLanes(2, 1, GAMMA, Discrete(n=2)).restore(one.state())
+        NStepEnvs(2, 1, GAMMA, Discrete(n=2)).restore(one.state())
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=12), st.integers(1, 5))

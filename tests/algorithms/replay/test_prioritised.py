@@ -25,13 +25,13 @@ BOX = Box(shape=(2,), low=(-1.0, -1.0), high=(1.0, 1.0))
 class Known:
     """Two copies of each transition, kept without any sharing: what a replay must give back."""
 
-    def __init__(self, replay: ReplayBuffer, num_lanes: int, size: int, seed: int, masked: bool = False) -> None:
+    def __init__(self, replay: ReplayBuffer, num_envs: int, size: int, seed: int, masked: bool = False) -> None:
         self.replay = replay
         self.rng = np.random.default_rng(seed)
-        self.num_lanes, self.size, self.masked = num_lanes, size, masked
+        self.num_envs, self.size, self.masked = num_envs, size, masked
         self.rows: list[dict[str, Any]] = []
-        self.now, self.masks = self.observe(num_lanes)
-        self.numbers = replay.see(self.now, self.masks) + np.arange(num_lanes)
+        self.now, self.masks = self.observe(num_envs)
+        self.numbers = replay.see(self.now, self.masks) + np.arange(num_envs)
 
     def observe(self, count: int) -> tuple[np.ndarray, np.ndarray | None]:
         masks = None
@@ -41,8 +41,8 @@ class Known:
         return self.rng.standard_normal((count, self.size)).astype(F), masks
 
     def step(self, ends: float = 0.3) -> None:
-        """One step of all lanes, as an algorithm records it."""
-        rng, lanes = self.rng, self.num_lanes
+        """One step of all envs, as an algorithm records it."""
+        rng, lanes = self.rng, self.num_envs
         actions, rewards = rng.integers(2, size=lanes), rng.standard_normal(lanes)
         ended = rng.random(lanes) < ends
         terminated = ended & (rng.random(lanes) < 0.5)
@@ -90,7 +90,7 @@ class Known:
 
 
 def filled(count: int = 50, *, replay: ReplayBuffer | None = None, **options: Any) -> ReplayBuffer:
-    """A replay of one lane; the reward of each transition is its number."""
+    """A replay of one env; the reward of each transition is its number."""
     found = ReplayBuffer(50, 3, TWO, **options) if replay is None else replay
     at = found.see(np.zeros((1, 3), dtype=F))
     nothing = np.zeros(1, dtype=np.bool_)
@@ -123,7 +123,7 @@ def prioritised(count: int = 50, **options: Any) -> PrioritisedReplay:
 
 @settings(max_examples=25, deadline=None)
 @given(
-    num_lanes=st.integers(1, 4),
+    num_envs=st.integers(1, 4),
     capacity=st.integers(4, 40),
     margin=st.sampled_from([16, 64]),
     ends=st.sampled_from([0.0, 0.3, 1.0]),
@@ -132,12 +132,12 @@ def prioritised(count: int = 50, **options: Any) -> PrioritisedReplay:
     seed=st.integers(0, 1000),
 )
 def test_what_comes_out_is_what_went_in(
-    num_lanes: int, capacity: int, margin: int, ends: float, masked: bool, is_prioritised: bool, seed: int
+    num_envs: int, capacity: int, margin: int, ends: float, masked: bool, is_prioritised: bool, seed: int
 ) -> None:
     """F0.10: also when the ring has gone round, and when episodes that are cut at each step push out the oldest."""
     kind = PrioritisedReplay if is_prioritised else ReplayBuffer
     replay = kind(capacity, 3, TWO, margin=margin)
-    known = Known(replay, num_lanes, 3, seed, masked)
+    known = Known(replay, num_envs, 3, seed, masked)
     for _ in range(40):
         known.step(ends)
         sample = replay.sample(16, known.rng)
@@ -145,7 +145,7 @@ def test_what_comes_out_is_what_went_in(
         assert replay.oldest <= sample.numbers.min() <= sample.numbers.max() < replay.num_added == len(known.rows)
         assert len(replay) <= capacity
     if ends < 1:
-        assert len(replay) == min(capacity, 40 * num_lanes)
+        assert len(replay) == min(capacity, 40 * num_envs)
 
 
 @pytest.mark.parametrize("share", [True, False])

@@ -457,7 +457,7 @@ def test_ppo_learns_to_reach_goals(seed: int) -> None:
     kwargs = SIMULATED | {"masked": True}
     stream = make_stream("goal-task", 8, env_kwargs=kwargs)
     options = {"n_steps": 128, "learning_rate": 1e-3, "ent_coef": 0.01}
-    algorithm = build_algorithm(configure("ppo", options), stream.spaces, num_lanes=8, seed=seed)
+    algorithm = build_algorithm(configure("ppo", options), stream.spaces, num_envs=8, seed=seed)
     first = algorithm.policy().sampled
     random = evaluate_returns(first, "goal-task", num_episodes=200, seed=7, env_kwargs=kwargs)
     observations, masks = stream.reset(seed)

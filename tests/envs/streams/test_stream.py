@@ -11,9 +11,9 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from learnloop.core.errors import NotFoundError, UsageError
-from learnloop.core.stepping import LaneStep
+from learnloop.core.stepping import EnvStep
 from learnloop.envs import EnvStream, make_stream
-from learnloop.envs.streams.episodes import Episode
+from learnloop.envs.streams.stream import FinishedEpisode
 from tests.envs.counting import Counting, Transition, lane_tag, transitions
 
 NUM_LANES = 5
@@ -43,8 +43,8 @@ def form(request: pytest.FixtureRequest) -> Callable[..., EnvStream]:
     return FORMS[request.param]
 
 
-def played(stream: EnvStream, seed: int) -> tuple[list[list[Transition]], list[Episode]]:
-    """Plays and returns the valid transitions of each lane, read as an algorithm would."""
+def played(stream: EnvStream, seed: int) -> tuple[list[list[Transition]], list[FinishedEpisode]]:
+    """Plays and returns the valid transitions of each env, read as an algorithm would."""
     observations, masks = stream.reset(seed)
     assert masks is None
     lanes: list[list[Transition]] = [[] for _ in range(NUM_LANES)]
@@ -62,7 +62,7 @@ def played(stream: EnvStream, seed: int) -> tuple[list[list[Transition]], list[E
     return lanes, stream.episodes()
 
 
-def transition(before: Any, actions: Any, step: LaneStep, lane: int) -> Transition:
+def transition(before: Any, actions: Any, step: EnvStep, lane: int) -> Transition:
     return Transition(
         tuple(before[lane]),
         int(actions[lane]),
@@ -127,7 +127,7 @@ def test_episodes_are_counted_without_a_wrapper(form: Callable[..., EnvStream]) 
             if each.terminated or each.truncated:
                 wanted.append((total, length, each.terminated, each.truncated))
                 total, length = 0.0, 0
-        mine = [each for each in episodes if each.lane == lane]
+        mine = [each for each in episodes if each.env_index == lane]
         assert [(e.total_reward, e.length, e.terminated, e.truncated) for e in mine] == wanted
         assert all(e.seconds > 0 for e in mine)
 
@@ -160,7 +160,7 @@ def test_masks(name: str, masked: str) -> None:
 def test_arrays_stay_until_the_next_call_but_one(form: Callable[..., EnvStream]) -> None:
     stream = form()
     stream.reset(0)
-    before: LaneStep | None = None
+    before: EnvStep | None = None
     copies: list[Any] = []
     for _ in range(12):
         step = stream.step(np.zeros(NUM_LANES, dtype=np.int64))
@@ -191,7 +191,7 @@ def test_a_reset_forgets_what_came_before(env: str) -> None:
     for one, two in zip(first, play(stream), strict=True):
         np.testing.assert_array_equal(one, two)
     firsts = stream.reset(11)[0].copy()
-    assert len(np.unique(firsts, axis=0)) > 1, "lanes start from different seeds"
+    assert len(np.unique(firsts, axis=0)) > 1, "envs start from different seeds"
     assert not np.array_equal(firsts, stream.reset(12)[0])
 
 
@@ -211,7 +211,7 @@ def test_first_step_counts_the_steps_of_all_lanes() -> None:
     stream.reset(0)
     for _ in range(8):
         stream.step(np.zeros(3, dtype=np.int64))
-    assert [(e.lane, e.first_step, e.length) for e in stream.episodes()] == [
+    assert [(e.env_index, e.first_step, e.length) for e in stream.episodes()] == [
         *((lane, 0, 4) for lane in range(3)),
         *((lane, 12, 4) for lane in range(3)),
     ]
@@ -339,18 +339,18 @@ def test_composite_observations_are_the_same_in_each_form() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: make_stream("CartPole-v1", 0), UsageError, "num_lanes is 0"),
+        (lambda: make_stream("CartPole-v1", 0), UsageError, "num_envs is 0"),
         (lambda: make_stream("CartPol-v1"), NotFoundError, "did you mean 'CartPole-v1'"),
         (lambda: make_stream("Acrobot-v1", vectorization="vector"), UsageError, "Acrobot-v1 has no vectorised form"),
         (lambda: make_stream("CartPole-v1", vectorization="fast"), UsageError, "vectorization is 'fast'; allowed"),
-        (lambda: make_stream(Counting(), 2), UsageError, "num_lanes is 2, but Counting was given as one object"),
+        (lambda: make_stream(Counting(), 2), UsageError, "num_envs is 2, but Counting was given as one object"),
         (lambda: make_stream(Counting(), env_kwargs={"a": 1}), UsageError, "env_kwargs 'a' are given, but Counting"),
         (lambda: make_stream(Counting(), vectorization="subprocess"), UsageError, "Counting exists already"),
         (lambda: make_stream(7), UsageError, "7 is no environment; give the id"),  # type: ignore[arg-type]
         (lambda: make_stream(lambda: 7), UsageError, "7 is no environment"),  # type: ignore[arg-type, return-value]
         (lambda: make_stream("CartPole-v1", env_kwargs={"lenght": 1}), UsageError, "cannot be made with.*lenght"),
         (lambda: make_stream("CartPole-v1", 16, env_kwargs={"lenght": 1}), UsageError, "cannot be made with.*lenght"),
-        (lambda: make_stream(SyncVectorEnv([Counting] * 2), 3), UsageError, "one object with 2 lanes"),
+        (lambda: make_stream(SyncVectorEnv([Counting] * 2), 3), UsageError, "one object with 2 envs"),
     ],
 )
 def test_wrong_arguments(call: Callable[[], Any], error: type[Exception], message: str) -> None:
@@ -363,5 +363,5 @@ def test_one_action_for_each_lane() -> None:
 
     for stream in (make_stream("CartPole-v1", 3), make_stream("CartPole-v1", 3, vectorization="vector")):
         stream.reset(0)
-        with pytest.raises(ActionError, match="2 actions were given for 3 lanes"):
+        with pytest.raises(ActionError, match="2 actions were given for 3 envs"):
             stream.step(np.zeros(2, dtype=np.int64))

@@ -1,4 +1,4 @@
-"""Worker processes: the same steps as in this process, and faults that name their lanes."""
+"""Worker processes: the same steps as in this process, and faults that name their envs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from learnloop.core.errors import ContextError, LearnloopError, UsageError
 from learnloop.envs import make_stream
 from learnloop.envs.streams.subprocess_stream import SubprocessStream
 from tests.envs.counting import Counting
-from tests.envs.test_checks import Broken
+from tests.envs.streams.test_make import Broken
 from tests.waiting import eventually, is_running
 
 DIED = r"\(process \d+\) ended by itself with exit code -9"
@@ -21,7 +21,7 @@ ZEROS = np.zeros(4, dtype=np.int64)
 
 
 def started(**kwargs: Any) -> SubprocessStream:
-    stream = make_stream(vectorization="subprocess", num_lanes=4, check=False, **kwargs)
+    stream = make_stream(vectorization="subprocess", num_envs=4, check=False, **kwargs)
     assert isinstance(stream, SubprocessStream)
     return stream
 
@@ -47,7 +47,7 @@ def test_a_worker_that_is_killed_is_named() -> None:
     stream = started(env="CartPole-v1")
     stream.reset(0)
     os.kill(workers(stream)[-1], signal.SIGKILL)
-    with pytest.raises(LearnloopError, match=rf"the process of lanes \d to 3 {DIED}"):
+    with pytest.raises(LearnloopError, match=rf"the process of envs \d to 3 {DIED}"):
         stream.step(ZEROS)
     assert not any(is_running(each) for each in workers(stream)), "the others are ended, not left behind"
 
@@ -58,7 +58,7 @@ def test_a_failing_environment_is_told_with_its_traceback() -> None:
     stream.step(ZEROS)
     with pytest.raises(
         LearnloopError,
-        match=r"lane \d.*: step raised RuntimeError: the world ended\nTraceback(?s:.*)RuntimeError: the world ended",
+        match=r"env \d.*: step raised RuntimeError: the world ended\nTraceback(?s:.*)RuntimeError: the world ended",
     ):
         stream.step(ZEROS)
 
@@ -66,8 +66,8 @@ def test_a_failing_environment_is_told_with_its_traceback() -> None:
 @pytest.mark.parametrize(
     ("fault", "error", "message"),
     [
-        ((np.zeros(2), float("nan"), False, False, {}), UsageError, "lane 0, episode 1: the reward is nan"),
-        ((np.zeros(3), 0.0, False, False, {}), ContextError, "lane 0, episode 1, step: observation is"),
+        ((np.zeros(2), float("nan"), False, False, {}), UsageError, "env 0, episode 1: the reward is nan"),
+        ((np.zeros(3), 0.0, False, False, {}), ContextError, "env 0, episode 1, step: observation is"),
         ((np.zeros(2), 0.0, True, {}), UsageError, "old gym"),
     ],
 )

@@ -59,7 +59,7 @@ def test_serving_needs_numpy_alone(home: Path) -> None:
     """Neither gymnasium nor torch is imported to load a policy's files and to act."""
     (folder,) = (home / "runs").glob("*/seed-0/best")
     program = (
-        "import sys; from pathlib import Path; from learnloop.training.policy_files import read_policy\n"
+        "import sys; from pathlib import Path; from learnloop.training.run_files import read_policy\n"
         f"policy = read_policy(Path({str(folder)!r})); print(policy.act([0.0, 0.1, 0.0, 0.1]))\n"
         "print([name for name in ('torch', 'gymnasium') if name in sys.modules])"
     )

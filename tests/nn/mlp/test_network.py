@@ -237,7 +237,7 @@ def test_dropout_is_the_same_for_the_same_seed_and_the_twin() -> None:
     inputs, masks = normal(9, 5), np.arange(9)
     expected = first.predict(inputs, masks).copy()
     np.testing.assert_array_equal(second.predict(inputs, masks), expected)
-    np.testing.assert_array_equal(first.twin().predict(inputs, masks), expected)
+    np.testing.assert_array_equal(first.copy().predict(inputs, masks), expected)
     assert (other.tables[0] != first.tables[0]).any()
 
 
@@ -333,7 +333,7 @@ def test_what_is_written_to_parameters_counts() -> None:
 
 def test_twin_is_independent() -> None:
     network = build(layer_norm=True)
-    twin = network.twin()
+    twin = network.copy()
     inputs = normal(3, 5)
     expected = network.predict(inputs).copy()
     np.testing.assert_array_equal(twin.predict(inputs), expected)
@@ -438,7 +438,7 @@ def test_backward_without_forward() -> None:
 @pytest.mark.parametrize("parameters", [None, normal(3), normal(109).astype(np.float64)])
 def test_parameters_that_do_not_fit(parameters: Any) -> None:
     with pytest.raises(UsageError, match="parameters"):
-        MLP.from_config(build().config, parameters)
+        MLP.from_config(build().to_config(), parameters)
 
 
 def test_unknown_fields_of_a_stored_config() -> None:

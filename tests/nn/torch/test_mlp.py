@@ -44,7 +44,7 @@ def test_what_was_learned_there_is_served_on_numpy() -> None:
     other.refresh()
     inputs = np.ones((2, 5), dtype=np.float32)
     np.testing.assert_allclose(other.to_mlp().predict(inputs), other.predict(inputs), atol=1e-5)
-    twin = other.twin()
+    twin = other.copy()
     twin.parameters[:] = 0
     twin.refresh()
     assert np.abs(other.predict(inputs)).max() > 0

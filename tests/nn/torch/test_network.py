@@ -125,7 +125,7 @@ def test_frozen_parameters_stay() -> None:
 def test_twin_is_independent() -> None:
     _, network = pair()
     network.forward(normal(2, 5))
-    twin = network.twin()
+    twin = network.copy()
     inputs = normal(3, 5)
     expected = network.predict(inputs).copy()
     np.testing.assert_array_equal(twin.predict(inputs), expected)
@@ -141,7 +141,7 @@ def test_twin_of_a_subclass_that_is_built_from_something_else() -> None:
             super().__init__(nn.Linear(width, 2), input_size=width, output_size=2)
 
     network = Wide(3)
-    twin = network.twin()
+    twin = network.copy()
     assert isinstance(twin, Wide)
     network.parameters[:] = 0
     assert twin.predict(normal(2, 3)).any()
@@ -158,7 +158,7 @@ def test_nothing_global_is_set() -> None:
     network = TorchNetwork(inner, input_size=5, output_size=4)
     network.forward(normal(2, 5))
     network.backward(normal(2, 4))
-    network.twin().predict(normal(2, 5))
+    network.copy().predict(normal(2, 5))
     assert torch.equal(torch.random.get_rng_state(), state)
     after = (torch.get_num_threads(), torch.get_default_dtype(), state, torch.is_grad_enabled())
     assert after[:2] == before[:2]
@@ -282,13 +282,13 @@ def test_another_device_has_a_copy_that_refresh_renews(monkeypatch: pytest.Monke
     network.backward(weights)
     shared.backward(weights)
     np.testing.assert_array_equal(network.gradients, shared.gradients)
-    assert own.parameters.size == network.twin().parameters.size
+    assert own.parameters.size == network.copy().parameters.size
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 def test_on_a_gpu_it_is_the_same() -> None:
     inner = module()
-    here = TorchNetwork(inner, input_size=5, output_size=4).twin()
+    here = TorchNetwork(inner, input_size=5, output_size=4).copy()
     there = TorchNetwork(inner, input_size=5, output_size=4, device="cuda")
     inputs, weights = normal(7, 5), normal(7, 4, seed=1)
     for network in (here, there):

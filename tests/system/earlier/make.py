@@ -24,7 +24,7 @@ def main() -> None:
     from learnloop.core.protocols import PolicyArtifact
     from learnloop.core.spaces import Box, Discrete, Spaces
     from learnloop.training.checkpoints import Checkpoint, save_checkpoint
-    from learnloop.training.dataset_files import write_dataset
+    from learnloop.training.run_files import write_dataset
 
     save_checkpoint(HERE / "checkpoints", Checkpoint(7, TENSORS, VALUES))
     NamedCheckpoints(HERE / "named", "test/v1", 1 << 20).save("one", Saved(TENSORS, VALUES))

@@ -24,8 +24,8 @@ from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.core.datasets import Dataset
 from learnloop.evaluation.permutation import two_sample_p_value
 from learnloop.evaluation.returns import evaluate_returns
-from learnloop.training.collecting import collect_dataset
 from tests.nightly.progress import FIGURES
+from tests.training.collecting import collect_dataset
 from tests.training.half_trained import half_trained
 
 SEEDS = range(5)
@@ -60,7 +60,7 @@ class Opposite:
 def logged(kind: Kind, seed: int, num_steps: int) -> Dataset:
     earlier, later = half_trained("CartPole-v1", seed, (2_000, 4_000))
     other = Opposite(later) if kind == "misled" else earlier
-    return collect_dataset("CartPole-v1", ["random", other, later], num_steps=num_steps, seed=seed, num_lanes=8)
+    return collect_dataset("CartPole-v1", ["random", other, later], num_steps=num_steps, seed=seed, num_envs=8)
 
 
 @cache
@@ -77,7 +77,7 @@ def learned(name: str, kind: Kind, seed: int, budget: Budget, shuffled: bool) ->
 
 
 def compare(name: str, kind: Kind, budget: Budget) -> dict[str, list[float]]:
-    """Returns what each seed earned: ``name``, its twins of shuffled rewards, and behaviour cloning."""
+    """Returns what each seed earned: ``name``, its controls of shuffled rewards, and behaviour cloning."""
 
     def earned(who: str, seed: int, shuffled: bool) -> float:
         policy = learned(who, kind, seed, budget, shuffled)
@@ -90,13 +90,13 @@ def compare(name: str, kind: Kind, budget: Budget) -> dict[str, list[float]]:
 
 
 def judge(name: str, found: dict[str, list[float]]) -> None:
-    """Each seed earns more than any of behaviour cloning, three times as much on the whole; twins earn none of that."""
-    ours, twins, cloned = (np.array(found[each]) for each in (name, "shuffled", "bc"))
+    """Each seed earns more than any of behaviour cloning, three times as much on the whole; controls earn nothing."""
+    ours, controls, cloned = (np.array(found[each]) for each in (name, "shuffled", "bc"))
     assert ours.min() > cloned.max(), found
     assert ours.mean() >= 3 * cloned.mean(), found
-    assert two_sample_p_value(ours, twins) <= 0.01, found
-    assert two_sample_p_value(twins, cloned) > 0.05, found
-    assert twins.mean() <= cloned.mean() + 0.1 * (ours.mean() - cloned.mean()), found
+    assert two_sample_p_value(ours, controls) <= 0.01, found
+    assert two_sample_p_value(controls, cloned) > 0.05, found
+    assert controls.mean() <= cloned.mean() + 0.1 * (ours.mean() - cloned.mean()), found
 
 
 @pytest.mark.slow

@@ -17,8 +17,8 @@ from learnloop.algorithms.building import build_algorithm, configure
 from learnloop.core.datasets import Dataset
 from learnloop.envs import ToolUse
 from learnloop.evaluation.returns import evaluate_returns
-from learnloop.training.collecting import collect_dataset
 from tests.nightly.progress import FIGURES
+from tests.training.collecting import collect_dataset
 from tests.training.half_trained import half_trained
 
 SEEDS = range(5)
@@ -29,7 +29,7 @@ OPTIONS: dict[str, dict[str, Any]] = {"bc": {}, "cql": {"alpha": 0.2, "gamma": 0
 @cache
 def logged(seed: int) -> Dataset:
     earlier, later = half_trained("tool-use", seed, (2_000, 4_000))
-    return collect_dataset("tool-use", ["random", earlier, later], num_steps=12_000, seed=seed, num_lanes=8)
+    return collect_dataset("tool-use", ["random", earlier, later], num_steps=12_000, seed=seed, num_envs=8)
 
 
 @cache
@@ -53,10 +53,10 @@ def test_they_beat_behaviour_cloning_unless_rewards_are_shuffled(
 ) -> None:
     """F4.5: reward must matter in offline training. On each of 5 seeds more, of one and the same log."""
     ours = np.array([earned(name, seed) for seed in SEEDS])
-    twins = np.array([earned(name, seed, shuffled=True) for seed in SEEDS])
+    controls = np.array([earned(name, seed, shuffled=True) for seed in SEEDS])
     cloned = np.array([earned("bc", seed) for seed in SEEDS])
-    found = {name: ours.tolist(), "shuffled": twins.tolist(), "bc": cloned.tolist()}
+    found = {name: ours.tolist(), "shuffled": controls.tolist(), "bc": cloned.tolist()}
     record_property(FIGURES, {"shares of the optimum": found})
     assert (ours > cloned).all(), found  # by chance 1 in 32
     assert ours.mean() >= cloned.mean() + 0.2, found
-    assert twins.mean() <= cloned.mean() + 0.1 * (ours.mean() - cloned.mean()), found
+    assert controls.mean() <= cloned.mean() + 0.1 * (ours.mean() - cloned.mean()), found

@@ -14,11 +14,10 @@ from learnloop.core.datasets import Dataset
 from learnloop.core.errors import ConflictError, CorruptError, UsageError
 from learnloop.core.records import Verdict
 from learnloop.loop.training.training import training_options
-from learnloop.training.dataset_files import read_dataset, write_dataset
-from learnloop.training.metrics_file import read_metrics
 from learnloop.training.options import TrainingOptions, make_options
+from learnloop.training.run_files import read_dataset, read_metrics, write_dataset
 from learnloop.training.runs import load_run, resume_run, start_run
-from learnloop.training.trainers.seed_trainer import Progress
+from learnloop.training.trainers.seed_trainer import TrainingProgress
 from learnloop.training.trainers.trainers import OfflineTrainer, make_trainer
 from tests.training.logged import ENV, logged_contexts
 
@@ -55,7 +54,7 @@ def test_the_usual_budget() -> None:
 
 def test_what_is_learned_is_tried_in_the_environment_that_was_logged(tmp_path: Path) -> None:
     dataset = logged_contexts()
-    seen: list[Progress] = []
+    seen: list[TrainingProgress] = []
     trainer = OfflineTrainer(options(dataset), 0, dataset, folder=tmp_path, on_progress=seen.append)
     result = trainer.run()
     assert (result.num_steps, result.num_episodes, result.num_updates) == (400, 400, 300)
@@ -127,9 +126,9 @@ def test_learning_from_logs_is_proven_against_twins(tmp_path: Path) -> None:
     run = start_run(tmp_path, options(dataset), list(range(5)), dataset=dataset)
     proof = run.best.prove(num_episodes=100)
     assert proof.verdict is Verdict.LEARNED
-    twins = next(test for test in proof.tests if test.against == "shuffled")
-    assert twins.p_adjusted <= 0.05
-    assert np.mean(twins.values) < 0.6  # one of four greedy policies is right, and one in four guesses
+    controls = next(test for test in proof.tests if test.against == "shuffled")
+    assert controls.p_adjusted <= 0.05
+    assert np.mean(controls.values) < 0.6  # one of four greedy policies is right, and one in four guesses
     assert proof.seed_means == [1.0] * 5
 
 
@@ -174,7 +173,7 @@ def test_data_sets_on_the_disk(tmp_path: Path) -> None:
 
 
 def test_an_environment_object_to_evaluate_in() -> None:
-    """It has lanes of its own, which a training from a data set does not need."""
+    """It has envs of its own, which a training from a data set does not need."""
     dataset = logged_contexts()
     env = gymnasium.make_vec(ENV, num_envs=3)
     found = training_options("bc", env, dataset=dataset, options={"updates": 10})

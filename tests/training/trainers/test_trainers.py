@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from learnloop.core.errors import CorruptError, DivergedError, NotFoundError, UsageError
-from learnloop.training.metrics_file import read_metrics
 from learnloop.training.options import TrainingOptions, make_options
-from learnloop.training.trainers.seed_trainer import Progress
-from learnloop.training.trainers.trainers import Trainer
+from learnloop.training.run_files import read_metrics
+from learnloop.training.trainers.seed_trainer import TrainingProgress
+from learnloop.training.trainers.trainers import EnvTrainer
 
 SMALL: dict[str, dict[str, Any]] = {
     "ppo": {"n_steps": 32, "batch_size": 32, "n_epochs": 2, "net_arch": (16,)},
@@ -33,14 +33,14 @@ def small(algorithm: str, env: str = "CartPole-v1", **others: Any) -> TrainingOp
 @pytest.mark.parametrize("algorithm", [*SMALL, "random"])
 def test_the_same_seed_gives_the_same_training(algorithm: str) -> None:
     """B10, S0.3: for each algorithm."""
-    first, second = (Trainer(small(algorithm), 5).run() for _ in range(2))
+    first, second = (EnvTrainer(small(algorithm), 5).run() for _ in range(2))
     assert first.parameter_hash == second.parameter_hash
     assert [point.mean_return for point in first.curve] == [point.mean_return for point in second.curve]
     assert first.num_steps >= 600
     assert first.num_episodes == second.num_episodes > 0
     if algorithm != "random":
         assert first.num_updates > 0
-        assert Trainer(small(algorithm), 6).run().parameter_hash != first.parameter_hash
+        assert EnvTrainer(small(algorithm), 6).run().parameter_hash != first.parameter_hash
 
 
 @pytest.mark.parametrize("vectorization", ["sync", "vector"])
@@ -48,12 +48,12 @@ def test_the_same_seed_gives_the_same_training(algorithm: str) -> None:
 def test_a_resumed_training_is_the_uninterrupted_one(algorithm: str, vectorization: str, tmp_path: Path) -> None:
     """B10, F1.9: weights, optimiser, random numbers, buffers, seeds of environments and schedules, bit for bit."""
     options = small(algorithm, checkpoint_interval=200, vectorization=vectorization)
-    whole = Trainer(options, 1, folder=tmp_path / "whole").run()
+    whole = EnvTrainer(options, 1, folder=tmp_path / "whole").run()
 
     class Killed(Exception):
         pass
 
-    trainer = Trainer(options, 1, folder=tmp_path / "cut")
+    trainer = EnvTrainer(options, 1, folder=tmp_path / "cut")
     learn = trainer.algorithm.learn
 
     def dies() -> bool:
@@ -64,7 +64,7 @@ def test_a_resumed_training_is_the_uninterrupted_one(algorithm: str, vectorizati
     trainer.algorithm.learn = dies  # type: ignore[method-assign]
     with pytest.raises(Killed):
         trainer.run()
-    again = Trainer(options, 1, folder=tmp_path / "cut")
+    again = EnvTrainer(options, 1, folder=tmp_path / "cut")
     assert again.resume() >= 400
     resumed = again.run()
     assert resumed.parameter_hash == whole.parameter_hash
@@ -77,17 +77,17 @@ def test_a_resumed_training_is_the_uninterrupted_one(algorithm: str, vectorizati
 
 def test_a_checkpoint_of_other_options_is_refused(tmp_path: Path) -> None:
     options = small("ppo", checkpoint_interval=200)
-    Trainer(options, 1, folder=tmp_path).run()
+    EnvTrainer(options, 1, folder=tmp_path).run()
     with pytest.raises(CorruptError, match="other options"):
-        Trainer(small("ppo", checkpoint_interval=100), 1, folder=tmp_path).resume()
+        EnvTrainer(small("ppo", checkpoint_interval=100), 1, folder=tmp_path).resume()
     with pytest.raises(CorruptError, match="other options"):
-        Trainer(options, 2, folder=tmp_path).resume()
+        EnvTrainer(options, 2, folder=tmp_path).resume()
     with pytest.raises(NotFoundError, match="no checkpoint"):
-        Trainer(options, 1, folder=tmp_path / "other").resume()
+        EnvTrainer(options, 1, folder=tmp_path / "other").resume()
 
 
 def test_figures_are_written_as_they_come(tmp_path: Path) -> None:
-    Trainer(small("ppo"), 0, folder=tmp_path).run()
+    EnvTrainer(small("ppo"), 0, folder=tmp_path).run()
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     names = set().union(*lines)
     assert {"train/approx_kl", "rollout/ep_rew_mean", "time/fps", "eval/mean_reward", "num_steps"} <= names
@@ -95,9 +95,9 @@ def test_figures_are_written_as_they_come(tmp_path: Path) -> None:
 
 
 def test_progress_tells_how_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("learnloop.training.trainers.trainers.LOG_SECONDS", 0.0)
-    seen: list[Progress] = []
-    Trainer(small("ppo"), 3, on_progress=seen.append).run()
+    monkeypatch.setattr("learnloop.training.trainers.seed_trainer.LOG_SECONDS", 0.0)
+    seen: list[TrainingProgress] = []
+    EnvTrainer(small("ppo"), 3, on_progress=seen.append).run()
     assert [each.num_steps for each in seen] == sorted(each.num_steps for each in seen)
     assert seen[-1].fraction == 1
     assert seen[-1].seconds_left == 0
@@ -108,13 +108,13 @@ def test_progress_tells_how_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_it_ends_after_so_many_episodes() -> None:
     options = small("random", episodes=7, steps=None, n_envs=1)
-    result = Trainer(options, 0).run()
+    result = EnvTrainer(options, 0).run()
     assert result.num_episodes == 7
     assert result.num_steps < options.steps
 
 
 def test_the_best_policy_is_the_one_that_evaluations_liked() -> None:
-    trainer = Trainer(small("ppo", steps=3000, eval_interval=500), 0)
+    trainer = EnvTrainer(small("ppo", steps=3000, eval_interval=500), 0)
     result = trainer.run()
     assert result.best_return == max(point.mean_return for point in result.curve)
     assert result.best_steps in [point.num_steps for point in result.curve]
@@ -143,7 +143,7 @@ class Spoilt(gymnasium.Env[Any, Any]):
 def test_a_reward_that_is_not_finite_is_named() -> None:
     Spoilt.count = 0
     with pytest.raises((UsageError, DivergedError), match="nan"):
-        Trainer(small("ppo"), 0, env=Spoilt).run()
+        EnvTrainer(small("ppo"), 0, env=Spoilt).run()
 
 
 @pytest.mark.parametrize(
@@ -156,17 +156,17 @@ def test_a_reward_that_is_not_finite_is_named() -> None:
 )
 def test_spaces_that_do_not_fit_are_refused_before_training(algorithm: str, env: str, words: str | None) -> None:
     if words is None:
-        Trainer(small(algorithm, env, steps=64, eval_interval=64), 0)
+        EnvTrainer(small(algorithm, env, steps=64, eval_interval=64), 0)
         return
     with pytest.raises(UsageError, match=words):
-        Trainer(small(algorithm, env), 0)
+        EnvTrainer(small(algorithm, env), 0)
 
 
 def test_one_object_cannot_be_trained_and_evaluated_in() -> None:
     with pytest.raises(UsageError, match="another environment of its kind"):
-        Trainer(small("ppo", n_envs=1), 0, env=Spoilt())
+        EnvTrainer(small("ppo", n_envs=1), 0, env=Spoilt())
     made = gymnasium.make("CartPole-v1")
-    assert Trainer(small("random", n_envs=1), 0, env=made).run().num_steps >= 600
+    assert EnvTrainer(small("random", n_envs=1), 0, env=made).run().num_steps >= 600
 
 
 @pytest.mark.parametrize("algorithm", SMALL)
@@ -174,7 +174,7 @@ def test_torch_learns_what_numpy_learns(algorithm: str) -> None:
     """S0.13: the PyTorch back end, below each algorithm; rounding apart the same training."""
     results = {}
     for device in ("cpu", "torch"):
-        trainer = Trainer(small(algorithm, steps=300, device=device), 0)
+        trainer = EnvTrainer(small(algorithm, steps=300, device=device), 0)
         trainer.run()
         results[device] = next(iter(trainer.algorithm.networks().values())).parameters.copy()
         assert trainer.best is not None
@@ -186,13 +186,13 @@ def test_torch_learns_what_numpy_learns(algorithm: str) -> None:
 def test_more_memory_than_there_is_is_told_before_training() -> None:
     options = make_options("ppo", "CartPole-v1", options={"n_steps": 10**12, "batch_size": 64})
     with pytest.raises(UsageError, match="needs more memory"):
-        Trainer(options, 0)
+        EnvTrainer(options, 0)
 
 
 def test_what_does_not_fit_leaves_no_processes() -> None:
     before = set(multiprocessing.active_children())
     with pytest.raises(UsageError, match="discrete"):
-        Trainer(small("dqn", "Pendulum-v1", vectorization="subprocess"), 0)
+        EnvTrainer(small("dqn", "Pendulum-v1", vectorization="subprocess"), 0)
     assert set(multiprocessing.active_children()) <= before
 
 
@@ -205,7 +205,7 @@ def test_figures_that_were_cut_short_are_left_out(tmp_path: Path) -> None:
 def test_schedules_end_with_the_episodes_where_these_end_the_training(tmp_path: Path) -> None:
     """Their steps are an upper bound that is hardly reached: the learning rate would stay where it started."""
     options = make_options("ppo", "CartPole-v1", episodes=60, n_envs=2, options={**SMALL["ppo"], "lr": "lin_0.001"})
-    trainer = Trainer(options, 0)
+    trainer = EnvTrainer(options, 0)
     trainer.run()
     assert trainer.algorithm.num_steps < options.steps / 5
     assert trainer.algorithm.progress > 0.9

@@ -23,11 +23,11 @@ import pytest
 from learnloop.algorithms.base.states import part_of
 from learnloop.core.errors import CorruptError, DivergedError, LearnloopError, UsageError
 from learnloop.training.checkpoints import newest_checkpoint
-from learnloop.training.metrics_file import read_metrics
 from learnloop.training.options import TrainingOptions, make_options
+from learnloop.training.run_files import read_metrics
 from learnloop.training.runs import start_run
-from learnloop.training.trainers.seed_trainer import Progress, SeedResult
-from learnloop.training.trainers.trainers import Trainer, make_trainer
+from learnloop.training.trainers.seed_trainer import SeedResult, TrainingProgress
+from learnloop.training.trainers.trainers import EnvTrainer, make_trainer
 from learnloop.training.workers.asynchronous import AsynchronousTrainer
 from tests.signals import heed_interrupts
 from tests.training.worker_envs import FAULTY, Faulty, make_well
@@ -78,8 +78,8 @@ def test_with_one_worker_it_is_a2c_to_the_bit(others: dict[str, Any]) -> None:
     with nothing_left():
         trainer = AsynchronousTrainer(small(**ours), 5)
         found = trainer.run()
-    same = {**others, "steps": found.num_steps}  # of rollouts in which lanes reset themselves: not a multiple of 10
-    wanted = Trainer(small(algorithm="a2c", **same), 5).run()
+    same = {**others, "steps": found.num_steps}  # of rollouts in which envs reset themselves: not a multiple of 10
+    wanted = EnvTrainer(small(algorithm="a2c", **same), 5).run()
     assert found.parameter_hash == wanted.parameter_hash
     assert found.num_updates == wanted.num_updates >= 60
     assert found.num_episodes == wanted.num_episodes > 0
@@ -90,7 +90,7 @@ def test_with_one_worker_it_is_a2c_to_the_bit(others: dict[str, Any]) -> None:
 
 def test_two_workers_share_one_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("learnloop.training.workers.asynchronous.LOG_SECONDS", 0.0)
-    seen: list[Progress] = []
+    seen: list[TrainingProgress] = []
     with nothing_left():
         trainer = make_trainer(small(steps=3000, eval_interval=1000), 0, folder=tmp_path, on_progress=seen.append)
         assert isinstance(trainer, AsynchronousTrainer)
@@ -196,7 +196,7 @@ def test_a_worker_that_is_killed_from_outside(monkeypatch: pytest.MonkeyPatch) -
     others = {each.pid for each in psutil.Process().children()}  # of earlier tests: a database, a tracker
     killed: list[int] = []
 
-    def kill(progress: Progress) -> None:
+    def kill(progress: TrainingProgress) -> None:
         if not killed and progress.num_steps > 200:
             killed.extend([each.pid for each in psutil.Process().children() if each.pid not in others][:1])
             os.kill(killed[0], signal.SIGKILL)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from learnloop.algorithms import Batch, OnPolicyAlgorithm, OnPolicyConfig
-from learnloop.algorithms.base.schedules import Schedule, value_at
+from learnloop.algorithms.base.config import Schedule, value_at
 from learnloop.nn.optimizers import Adam, Optimizer
 
 

@@ -1,4 +1,4 @@
-"""Actions as a bandit takes them: the checks of the input, and the draw of an action."""
+"""Actions as a bandit takes them: the checks of the input, the best of them, and the draw of one."""
 
 from __future__ import annotations
 
@@ -72,3 +72,10 @@ def draw(probabilities: F64 | list[float], rng: np.random.Generator) -> int:
     if last < 0:
         raise ActionError(f"no action has a probability above 0: {listed}")
     return last  # the sum fell short of 1 by rounding
+
+
+def share_among_best(scores: F64) -> F64:
+    """Returns 1 shared evenly by the actions of the highest score, shape ``(len(scores),)``; 0 for all others."""
+    top = scores == scores.max()
+    shares: F64 = top / np.count_nonzero(top)
+    return shares

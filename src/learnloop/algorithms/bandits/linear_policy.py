@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from learnloop.algorithms.bandits.actions import allowed_actions, check_actions
+from learnloop.algorithms.bandits.actions import allowed_actions, check_actions, share_among_best
 from learnloop.algorithms.hashed.policy import TAG as JOINT
 from learnloop.algorithms.hashed.policy import HashedPolicy
 from learnloop.algorithms.policies.named_actions import TAG as NAMED_ACTIONS
@@ -86,10 +86,7 @@ class LinearPolicy:
         """
         check_actions(actions)
         allowed = allowed_actions(actions, mask)
-        scores = np.where(allowed, self.predict(context, actions), -np.inf)
-        top = scores == scores.max()
-        probabilities: F64 = top / np.count_nonzero(top)
-        return probabilities
+        return share_among_best(np.where(allowed, self.predict(context, actions), -np.inf))
 
     def to_artifact(self) -> PolicyArtifact:
         """Returns all that is needed to build it again."""

@@ -5,15 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from learnloop.algorithms.base.algorithm import Algorithm
-from learnloop.algorithms.base.chosen import Chosen
 from learnloop.algorithms.base.config import AlgorithmConfig
-from learnloop.algorithms.base.states import AlgorithmState
-from learnloop.algorithms.live.episodes import LiveStep
+from learnloop.algorithms.live.episodes import Chosen, LiveStep
 from learnloop.algorithms.policies.heads import UniformHead
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.core.arrays import F32
 from learnloop.core.spaces import Spaces
-from learnloop.core.stepping import Actions, LaneStep, Masks
+from learnloop.core.stepping import Actions, EnvStep, Masks
 
 
 class RandomConfig(AlgorithmConfig, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="random"):
@@ -26,20 +24,20 @@ class Random(Algorithm):
     tag = "random"
     config_type = RandomConfig
 
-    def __init__(self, config: RandomConfig, spaces: Spaces, *, num_lanes: int = 1, seed: int = 0) -> None:
-        super().__init__(config, spaces, num_lanes=num_lanes, seed=seed)
+    def __init__(self, config: RandomConfig, spaces: Spaces, *, num_envs: int = 1, seed: int = 0) -> None:
+        super().__init__(config, spaces, num_envs=num_envs, seed=seed)
         self._head = UniformHead(spaces.action)
 
     def choose(self, observations: F32, masks: Masks | None = None) -> Actions:
-        """Returns a draw for each lane."""
+        """Returns a draw for each env."""
         return self._choose(observations, masks).actions
 
     def _choose(self, observations: F32, masks: Masks | None) -> Chosen:
         return Chosen(self._head.choose(observations, masks, self._rng))
 
-    def record(self, step: LaneStep) -> None:
+    def record(self, step: EnvStep) -> None:
         """Counts the steps."""
-        self.num_steps += self.num_lanes if step.valid is None else int(np.count_nonzero(step.valid))
+        self.num_steps += self.num_envs if step.valid is None else int(np.count_nonzero(step.valid))
 
     def learn(self) -> bool:
         """Returns False: there is nothing to learn."""
@@ -57,11 +55,3 @@ class Random(Algorithm):
     def policy(self) -> NetworkPolicy:
         """Returns the policy, with a stream of draws of its own."""
         return NetworkPolicy(self.spaces, None, outputs="uniform", learned_by=self.tag, seed=self.seed)
-
-    def state(self) -> AlgorithmState:
-        """Returns a copy of its counters and its random number generator."""
-        return AlgorithmState({}, self._base_values())
-
-    def restore(self, state: AlgorithmState) -> None:
-        """Goes on from ``state``."""
-        self._restore_base(state.values)

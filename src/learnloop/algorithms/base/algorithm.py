@@ -1,6 +1,6 @@
 """What every sequential algorithm is: it chooses, takes what came of it, and learns.
 
-Two ways to drive one. A trainer with environments calls ``choose``, ``record`` and ``learn`` for all its lanes at once.
+Two ways to drive one. A trainer with environments calls ``choose``, ``record`` and ``learn`` for all its envs at once.
 A live agent, or several at once, calls ``act``, ``observe`` and ``learn`` with the name of its episode. Episodes never
 mix: each has its own transitions, and what follows its last one is never another episode's.
 """
@@ -11,29 +11,29 @@ import hashlib
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NoReturn
 
 import msgspec
 import numpy as np
 
-from learnloop.algorithms.base.chosen import Chosen
 from learnloop.algorithms.base.config import AlgorithmConfig
-from learnloop.algorithms.base.diagnostics import LayerNorms
-from learnloop.algorithms.base.metrics import Metrics
-from learnloop.algorithms.base.states import AlgorithmState
-from learnloop.algorithms.live.episodes import LiveEpisodes, LiveStep
+from learnloop.algorithms.base.metrics import LayerNorms, Metrics, dormant_ratio
+from learnloop.algorithms.base.states import part_of, prefixed, put_parameters
+from learnloop.algorithms.live.episodes import Chosen, LiveEpisodes, LiveStep
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.core.arrays import F32
 from learnloop.core.checks import check_range
-from learnloop.core.errors import CorruptError, DivergedError, UsageError
-from learnloop.core.seeding import generator
+from learnloop.core.errors import CorruptError, DivergedError, UsageError, one_of
+from learnloop.core.seeding import derive_seed, generator
 from learnloop.core.spaces import Spaces
-from learnloop.core.stepping import Actions, LaneStep, Masks
+from learnloop.core.stepping import Actions, EnvStep, Masks
 from learnloop.nn.encoders.action_codec import ActionCodec
 from learnloop.nn.encoders.observation_encoder import ObservationEncoder
+from learnloop.nn.mlp.network import MLP, Head, MLPConfig
 from learnloop.nn.network import Network
 from learnloop.nn.optimizers import Optimizer, clip_coefficient, gradient_norm
+from learnloop.system.state_file import State
 
 NORMS_INTERVAL = 16
 """The gradient's norm in each layer is looked at so seldom, in gradient steps: it takes about a tenth of one."""
@@ -45,13 +45,13 @@ class Algorithm(ABC):
     Attributes:
         config: its hyper-parameters.
         spaces: what it sees and what it may do.
-        num_lanes: how many environments ``choose`` and ``record`` serve at once.
+        num_envs: how many environments ``choose`` and ``record`` serve at once.
         seed: all its random numbers derive from it.
         num_steps: environment steps that it has learned of, those of live episodes included.
         num_updates: gradient steps.
         metrics: figures of the updates since they were last taken, by SB3's names.
         shuffled: whether what is learned from is shuffled among the actions of an update, so that nothing can be
-            learned: for the twin of a proof.
+            learned: for the shuffled control of a proof.
     """
 
     tag: ClassVar[str]
@@ -60,12 +60,32 @@ class Algorithm(ABC):
     """Of its hyper-parameters; its tag is the algorithm's."""
     is_offline: ClassVar[bool] = False
     """Whether it learns from a data set, and never from its own actions."""
+    network_names: ClassVar[tuple[str, ...]] = ()
+    """The names of its networks, each of which may be one of the caller's own."""
+    drawn_as: ClassVar[str | None] = None
+    """Whose random numbers it has; None: its own, which derive from the seed and its ``tag``."""
 
-    def __init__(self, config: AlgorithmConfig, spaces: Spaces, *, num_lanes: int = 1, seed: int = 0) -> None:
-        check_range("num_lanes", num_lanes, 1)
+    def __init__(
+        self, config: AlgorithmConfig, spaces: Spaces, *, num_envs: int = 1, seed: int = 0, **networks: Network | None
+    ) -> None:
+        """Builds it.
+
+        Args:
+            config: its hyper-parameters.
+            spaces: what it sees and what it may do.
+            num_envs: how many environments ``choose`` serves.
+            seed: of everything random.
+            networks: of one's own in the place of MLPs, by the names that ``networks`` returns; None: an MLP.
+
+        Raises:
+            UsageError: the config, the spaces, the networks or the memory do not fit each other.
+        """
+        check_range("num_envs", num_envs, 1)
+        if unknown := networks.keys() - set(self.network_names):
+            raise UsageError(f"{self.tag} has no network {one_of(unknown)}; it has {one_of(self.network_names)}")
         self.config = config
         self.spaces = spaces
-        self.num_lanes = num_lanes
+        self.num_envs = num_envs
         self.seed = seed
         self.num_steps = 0
         self.num_updates = 0
@@ -74,7 +94,13 @@ class Algorithm(ABC):
         self.metrics = Metrics()
         self.encoder = ObservationEncoder(spaces.observation)
         self.actions = ActionCodec(spaces.action)
-        self._rng = generator(seed, self.tag)
+        self._rng = generator(seed, self.drawn_as or self.tag)
+        self._given = networks
+        self._networks: dict[str, Network] = {}
+        self._kept_networks: dict[str, Network] = {}
+        """Those whose parameters are part of a state, by the names of their tensors."""
+        self._kept_optimizers: dict[str, Optimizer] = {}
+        """The same of optimisers, by what the names of their tensors begin with."""
         self._live = LiveEpisodes()
         self._is_live = False
         self._knows_progress = False
@@ -84,15 +110,15 @@ class Algorithm(ABC):
 
     @abstractmethod
     def choose(self, observations: F32, masks: Masks | None = None) -> Actions:
-        """Returns an action for each lane, exploring, and remembers what ``record`` will need.
+        """Returns an action for each env, exploring, and remembers what ``record`` will need.
 
         Args:
-            observations: encoded, shape ``(num_lanes, encoder.size)``.
-            masks: which choices are allowed, shape ``(num_lanes, num_choices)``; None: all.
+            observations: encoded, shape ``(num_envs, encoder.size)``.
+            masks: which choices are allowed, shape ``(num_envs, num_choices)``; None: all.
         """
 
     @abstractmethod
-    def record(self, step: LaneStep) -> None:
+    def record(self, step: EnvStep) -> None:
         """Takes what came of the actions that ``choose`` returned last."""
 
     @abstractmethod
@@ -105,7 +131,7 @@ class Algorithm(ABC):
 
     @abstractmethod
     def interrupt(self) -> None:
-        """Cuts the running episodes of all lanes, as truncated: the environments are about to start new ones."""
+        """Cuts the running episodes of all envs, as truncated: the environments are about to start new ones."""
 
     # With live agents --------------------------------------------------------------------------------------------
 
@@ -196,21 +222,36 @@ class Algorithm(ABC):
     def policy(self) -> NetworkPolicy:
         """Returns a frozen copy of what was learned, deployable."""
 
-    @abstractmethod
-    def state(self) -> AlgorithmState:
-        """Returns a copy of everything: weights, optimisers, buffers, random number generators, counters."""
+    def state(self) -> State:
+        """Returns a copy of everything: weights, optimisers, buffers, random number generators, counters.
 
-    @abstractmethod
-    def restore(self, state: AlgorithmState) -> None:
+        Live episodes are not in it: their clients are gone after a restart.
+        """
+        more = self._more_state()
+        tensors = {name: network.parameters.copy() for name, network in self._kept_networks.items()}
+        for prefix, optimizer in self._kept_optimizers.items():
+            tensors |= prefixed(prefix, optimizer.state())
+        return State(tensors | more.tensors, self._base_values() | more.values)
+
+    def restore(self, state: State) -> None:
         """Goes on from ``state``, bit for bit.
 
         Raises:
             CorruptError: it is not the state of such an algorithm.
         """
+        try:
+            self._restore_base(state.values)
+            for name, network in self._kept_networks.items():
+                put_parameters(network, state.tensors[name], name)
+            for prefix, optimizer in self._kept_optimizers.items():
+                optimizer.restore(part_of(state.tensors, prefix))
+            self._restore_more(state)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise CorruptError(f"the state is not one of this {self.tag}: {error}") from error
 
     def networks(self) -> dict[str, Network]:
         """Returns its networks by the names of the constructor's arguments: what a call with others replaces."""
-        return {}
+        return dict(self._networks)
 
     def parameter_hash(self) -> str:
         """Returns the SHA-256 of the parameters of all networks that learn, as they are now.
@@ -242,6 +283,54 @@ class Algorithm(ABC):
             )
 
     # Shared by all that learn ------------------------------------------------------------------------------------
+
+    def _build_network(
+        self, name: str, heads: Sequence[Head], meaning: str, *, shared: bool, input_size: int | None = None
+    ) -> Network:
+        """Returns the network that the constructor was given as ``name``, or an MLP as the config says.
+
+        Args:
+            name: under which ``networks`` returns it, and a state has its parameters.
+            heads: its outputs.
+            meaning: of the outputs, for a message.
+            shared: whether the heads of an MLP share their hidden layers.
+            input_size: how many numbers it sees; None: those of an observation.
+
+        Raises:
+            UsageError: the one that was given has other inputs or outputs.
+        """
+        config = self.config
+        architecture = MLPConfig(
+            input_size=self.encoder.size if input_size is None else input_size,
+            hidden=config.net_arch,
+            heads=tuple(heads),
+            shared=shared,
+            activation=config.activation,
+            layer_norm=config.layer_norm,
+            dropout=config.dropout,
+            init=config.init,
+        )
+        seed = derive_seed(self.seed, self.drawn_as or self.tag, name)
+        network: Network = self._given.get(name) or MLP(architecture, seed=seed)
+        wanted = (architecture.input_size, architecture.output_size)
+        if (network.input_size, network.output_size) != wanted:
+            raise UsageError(
+                f"the {name} maps {network.input_size} numbers to {network.output_size}; {self.tag} with these spaces "
+                f"needs {wanted[0]} to {wanted[1]}: {meaning}"
+            )
+        self._networks[name] = self._kept_networks[f"network.{name}"] = network
+        return network
+
+    def _more_state(self) -> State:
+        """Returns what a state has beside networks, optimisers and what all algorithms have."""
+        return State({}, {})
+
+    def _restore_more(self, state: State) -> None:  # noqa: B027 - some have nothing more
+        """Takes over what ``_more_state`` returned, and drops what was open.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is not the state of such an algorithm.
+        """
 
     def _descend(
         self,
@@ -310,6 +399,31 @@ class Algorithm(ABC):
             self._layer_norms[id(network)] = norms
         norms.note(self.metrics)
 
+    def _note_dormant(self, observations: F32 | None = None) -> None:
+        """Notes the share of dormant units of the first network for these, or for what its last ``forward`` saw."""
+        ratio = dormant_ratio(next(iter(self._networks.values())), observations)
+        if ratio is not None:
+            self.metrics.set("train/dormant_ratio", ratio)
+
+    def _note_change(self, before: Sequence[F32]) -> float:
+        """Notes how far the parameters of all networks moved, relative to where they were, and returns how far.
+
+        Args:
+            before: what they were, by the order of the networks; the arrays are written over.
+        """
+        moved = norm = 0.0
+        for old, network in zip(before, self._networks.values(), strict=True):
+            norm += float(old @ old)
+            np.subtract(network.parameters, old, out=old)
+            moved += float(old @ old)
+        self.metrics.set("train/weight_change", math.sqrt(moved / norm) if norm else float("nan"))
+        self.metrics.set("train/n_updates", self.num_updates)
+        return math.sqrt(moved)
+
+    def _all_parameters(self) -> list[F32]:
+        """Returns copies of the parameters of all networks, by their order."""
+        return [network.parameters.copy() for network in self._networks.values()]
+
     def _diverge(self, what: str, num_non_finite: int) -> NoReturn:
         self.metrics.set("train/num_non_finite", num_non_finite)
         raise DivergedError(f"update {self.num_updates + 1}: {what}; the parameters are those before it")
@@ -319,7 +433,7 @@ class Algorithm(ABC):
             "algorithm": self.tag,
             "config": msgspec.to_builtins(self.config),
             "spaces": msgspec.to_builtins(self.spaces),
-            "num_lanes": self.num_lanes,
+            "num_lanes": self.num_envs,
             "num_steps": self.num_steps,
             "num_updates": self.num_updates,
             "progress": self.progress,
@@ -330,14 +444,14 @@ class Algorithm(ABC):
         """Takes over what ``_base_values`` returned.
 
         Raises:
-            CorruptError: it is of another algorithm, config, spaces or number of lanes; nothing was changed.
+            CorruptError: it is of another algorithm, config, spaces or number of envs; nothing was changed.
         """
         try:
             state = msgspec.convert(values, _BaseState)
             self._check_same("config", _comparable(msgspec.convert(state.config, type(self.config))), self.config)
             self._check_same("spaces", msgspec.structs.asdict(state.spaces), self.spaces)
-            if state.num_lanes != self.num_lanes:
-                raise ValueError(f"its num_lanes is {state.num_lanes}, not {self.num_lanes}")
+            if state.num_envs != self.num_envs:
+                raise ValueError(f"its num_envs is {state.num_envs}, not {self.num_envs}")
             self._rng.bit_generator.state = state.rng
         except (msgspec.ValidationError, UsageError, KeyError, TypeError, ValueError) as error:
             raise CorruptError(f"the state is not one of this {self.tag} and cannot be read: {error}") from error
@@ -365,7 +479,7 @@ def _comparable(struct: msgspec.Struct) -> dict[str, Any]:
 class _BaseState(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, Any]
     spaces: Spaces
-    num_lanes: int
+    num_envs: int = msgspec.field(name="num_lanes")
     num_steps: int
     num_updates: int
     progress: float

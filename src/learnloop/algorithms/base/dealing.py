@@ -1,4 +1,4 @@
-"""How the twin of a proof is kept from learning: what belongs to a step is dealt to others."""
+"""How the shuffled control of a proof is kept from learning: what belongs to a step is dealt to others."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from learnloop.core.errors import UsageError
 def deal(values: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
     """Returns ``values``, shape ``(batch, ...)``, each at another row than its own.
 
-    A permutation would leave each in its place with a probability of 1 / batch: of small batches a twin learns that.
+    A permutation would leave each in its place with a probability of 1 / batch: of small batches a shuffled control
+    learns that.
 
     Raises:
-        UsageError: there is but one, which no other row can get: such a twin would learn the truth.
+        UsageError: there is but one, which no other row can get: such a shuffled control would learn the truth.
     """
     if len(values) < 2:
         raise UsageError(
-            "the twin of a proof deals what belongs to a step to others of its batch, and this one has a single step; "
-            "train with a batch_size of at least 2"
+            "the shuffled control of a proof deals what belongs to a step to others of its batch, and this one has a "
+            "single step; train with a batch_size of at least 2"
         )
     order = rng.permutation(len(values))
     dealt = np.empty_like(values)

@@ -22,7 +22,7 @@ class ObservationScaler:
         """Takes in ``observations``, shape ``(batch, size)``, and returns them normalised.
 
         Args:
-            observations: of all lanes.
+            observations: of all envs.
             left_out: True where nothing is chosen on them, shape ``(batch,)``: they are normalised, and not taken in.
         """
         self.moments.update(observations if left_out is None else observations[~left_out])
@@ -48,17 +48,17 @@ class ObservationScaler:
 class RewardScaler:
     """Divides rewards by the standard deviation of the discounted return so far; their mean is left alone."""
 
-    def __init__(self, num_lanes: int, gamma: float) -> None:
+    def __init__(self, num_envs: int, gamma: float) -> None:
         self.moments = RunningMoments(1)
-        self._returns = np.zeros(num_lanes)
+        self._returns = np.zeros(num_envs)
         self._live: dict[str, float] = {}
         self._gamma = gamma
 
     def see(self, rewards: F64, ended: Bools, valid: Bools | None = None) -> F64:
-        """Takes in the rewards of all lanes, shape ``(num_lanes,)``, but of those that only reset themselves.
+        """Takes in the rewards of all envs, shape ``(num_envs,)``, but of those that only reset themselves.
 
         Returns:
-            The rewards scaled, shape ``(num_lanes,)``.
+            The rewards scaled, shape ``(num_envs,)``.
         """
         self._returns = self._returns * self._gamma + rewards
         self.moments.update((self._returns if valid is None else self._returns[valid])[:, None])
@@ -79,7 +79,7 @@ class RewardScaler:
         return scaled
 
     def reset(self) -> None:
-        """Forgets the running episodes of all lanes."""
+        """Forgets the running episodes of all envs."""
         self._returns[:] = 0
 
     def discard(self, episode: str) -> None:

@@ -1,9 +1,9 @@
-"""The state of an algorithm, and how its parts are put into it and taken out again."""
+"""How the parts of an algorithm are put into its state and taken out again."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +11,6 @@ from numpy.typing import NDArray
 from learnloop.nn.network import Network
 
 Tensors = Mapping[str, NDArray[Any]]
-
-
-class AlgorithmState(NamedTuple):
-    """All that an algorithm needs to go on as if it had never stopped."""
-
-    tensors: dict[str, NDArray[Any]]
-    values: dict[str, Any]
-    """JSON: config, spaces, counters, states of random number generators."""
 
 
 def prefixed(prefix: str, tensors: Tensors) -> dict[str, NDArray[Any]]:

@@ -33,19 +33,15 @@ MAX_ROWS = 100_000
 _SAME = 1e-12  # numbers that vary by less than this share of their size are constant
 
 
-class Numbers(NamedTuple):
-    """The scales of the features that are numbers."""
-
-    names: list[str]
-    means: F64
-    scales: F64
-
-
 class Standardised(NamedTuple):
     """Encoded samples, and how their numbers were scaled."""
 
     encoded: Encoded
-    numbers: Numbers
+    names: list[str]
+    """Of the features that are numbers."""
+    means: F64
+    """Of these."""
+    scales: F64
     vector_means: F64
     vector_scales: F64
 
@@ -133,8 +129,8 @@ class HashedEncoder:
         seen[contexts[0]] = seen[actions[0]] = True
         learned = np.flatnonzero(seen & np.array(self._is_number))
         names = list(self._ids)
-        numbers = Numbers([names[index] for index in learned.tolist()], means[learned], scales[learned])
-        return Standardised(encoded, numbers, vector_means, vector_scales)
+        numbers = [names[index] for index in learned.tolist()]
+        return Standardised(encoded, numbers, means[learned], scales[learned], vector_means, vector_scales)
 
     def _row(self, sample: Sample) -> int:
         key = (id(sample.context), id(sample.actions), sample.action)
@@ -197,8 +193,7 @@ class HashedEncoder:
         if not (np.isfinite(means).all() and np.isfinite(scales).all()):
             name = list(self._ids)[int(np.argmin(np.isfinite(means) & np.isfinite(scales)))]
             raise DivergedError(f"the numbers of the feature {name[2:102]!r} are too large to be scaled; divide them")
-        scales[scales <= _SAME * np.abs(means)] = 1.0
-        scales[scales < np.finfo(np.float64).tiny] = 1.0
+        _keep_constant(means, scales)
         return means, scales
 
     def _scaled_vectors(self, rows: Indices) -> tuple[F64, F64, F64]:
@@ -212,11 +207,15 @@ class HashedEncoder:
         is_there = np.array([vector is not None for vector in found])
         known = np.stack([vector for vector in found if vector is not None]).astype(np.float64)
         means, scales = known.mean(axis=0), known.std(axis=0)
-        scales[scales <= _SAME * np.abs(means)] = 1.0
-        scales[scales < np.finfo(np.float64).tiny] = 1.0
+        _keep_constant(means, scales)
         vectors = np.zeros((rows.size, known.shape[1]))
         vectors[is_there] = np.clip((known - means) / scales, -MAX_SIZE, MAX_SIZE)
         return vectors, means, scales
+
+
+def _keep_constant(means: F64, scales: F64) -> None:
+    """Sets the scale to 1 where numbers do not vary, but for rounding: dividing by it would make noise of rounding."""
+    scales[(scales <= _SAME * np.abs(means)) | (scales < np.finfo(np.float64).tiny)] = 1.0
 
 
 def _scaled(side: tuple[Indices, F64], means: F64, scales: F64) -> F64:

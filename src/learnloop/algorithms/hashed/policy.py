@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop.algorithms.bandits.actions import allowed_actions, check_actions
+from learnloop.algorithms.bandits.actions import allowed_actions, check_actions, share_among_best
 from learnloop.algorithms.hashed.config import HashedConfig
 from learnloop.algorithms.hashed.features import (
     ACTION,
@@ -36,36 +36,36 @@ TAG = "joint"
 
 
 _MAX_CACHED = 2**17  # features of actions that are remembered encoded
-_TENSORS = frozenset({"weights", "number_means", "number_scales", "vector_weights", "vector_means", "vector_scales"})
 
 
-class HashedState(NamedTuple):
-    """What a joint policy consists of."""
+class HashedRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What of a policy is not an array."""
 
-    config: HashedConfig
+    joint: HashedConfig
+    """How it was trained."""
     num_updates: int
     reward_offset: float
     reward_scale: float
     numbers: list[str]
     """Names of the features that are numbers."""
-    number_means: F64
-    """Shape ``(len(numbers),)``."""
-    number_scales: F64
+
+
+_NOTHING = np.zeros(0)
+
+
+class HashedArrays(NamedTuple):
+    """The arrays of a policy."""
+
     weights: F64
     """Shape ``(2**num_bits,)``."""
-    vector_means: F64
+    number_means: F64 = _NOTHING
+    """Shape ``(len(numbers),)``."""
+    number_scales: F64 = _NOTHING
+    vector_means: F64 = _NOTHING
     """Shape ``(n,)``; n is 0 where there were no vectors."""
-    vector_scales: F64
-    vector_weights: F64
+    vector_scales: F64 = _NOTHING
+    vector_weights: F64 = _NOTHING
     """Shape ``(2**num_bits + n,)``: an action's begin at its hash. Empty where there were no vectors."""
-
-
-class _Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    joint: HashedConfig
-    num_updates: int
-    reward_offset: float
-    reward_scale: float
-    numbers: list[str]
 
 
 class _Actions(NamedTuple):
@@ -97,19 +97,20 @@ class HashedPolicy:
         reward_scale: what a score of 1 adds to it, the standard deviation of the training rewards.
     """
 
-    def __init__(self, state: HashedState) -> None:
-        """Keeps the arrays of ``state``, which nobody may change any more."""
-        self._state = state
-        self.config = state.config
-        self.num_updates = state.num_updates
-        self.reward_offset = state.reward_offset
-        self.reward_scale = state.reward_scale
-        self._ignored = frozenset(state.config.ignored)
-        self._vector_inverse = 1.0 / state.vector_scales
+    def __init__(self, record: HashedRecord, arrays: HashedArrays) -> None:
+        """Keeps ``arrays``, which nobody may change any more."""
+        self._record = record
+        self._arrays = arrays
+        self.config = record.joint
+        self.num_updates = record.num_updates
+        self.reward_offset = record.reward_offset
+        self.reward_scale = record.reward_scale
+        self._ignored = frozenset(self.config.ignored)
+        self._vector_inverse = 1.0 / arrays.vector_scales
         self._numbers = {
             name: (feature_hash(name), mean, 1.0 / scale)
             for name, mean, scale in zip(
-                state.numbers, state.number_means.tolist(), state.number_scales.tolist(), strict=True
+                record.numbers, arrays.number_means.tolist(), arrays.number_scales.tolist(), strict=True
             )
         }
         self._known: dict[bytes, _Actions] = {}
@@ -145,9 +146,7 @@ class HashedPolicy:
         scores = self.scores(context, actions)
         if mask is not None:
             scores = np.where(allowed_actions(actions, mask), scores, -np.inf)
-        top = scores == scores.max()
-        chosen: F64 = top / np.count_nonzero(top)
-        return chosen
+        return share_among_best(scores)
 
     def _add_context(self, scores: F64, context: Mapping[str, Any], encoded: _Actions) -> None:
         features = flatten(context, CONTEXT, self._ignored)
@@ -157,7 +156,7 @@ class HashedPolicy:
         if not hashes:
             return
         contexts, sizes = np.array(hashes, dtype=np.uint64), np.array(values)
-        bits, weights = self.config.num_bits, self._state.weights
+        bits, weights = self.config.num_bits, self._arrays.weights
         if self.config.interactions:
             pairs = weights[pair_indices(contexts[:, None], encoded.hashes, bits)]
             scores += np.add.reduceat((sizes @ pairs) * encoded.values, encoded.starts)
@@ -165,15 +164,15 @@ class HashedPolicy:
             scores += sizes @ weights[pair_indices(contexts, encoded.hashes[:1], bits)]
 
     def _add_vector(self, scores: F64, vector: F32, blocks: list[int]) -> None:
-        size = self._state.vector_means.size
+        size = self._arrays.vector_means.size
         if vector.size != size:
             learned = f"vectors of {size} numbers" if size else "contexts without a vector"
             raise ContextError(f"the vector has {vector.size} numbers; this policy was learned from {learned}")
-        scaled = vector - self._state.vector_means
+        scaled = vector - self._arrays.vector_means
         scaled *= self._vector_inverse
         np.minimum(scaled, MAX_SIZE, out=scaled)
         np.maximum(scaled, -MAX_SIZE, out=scaled)
-        weights = self._state.vector_weights
+        weights = self._arrays.vector_weights
         for row, first in enumerate(blocks):
             scores[row] += scaled.dot(weights[first : first + size])
 
@@ -210,7 +209,7 @@ class HashedPolicy:
             self._encoded(features, hashes, values)
         known, sizes = np.array(hashes, dtype=np.uint64), np.array(values)
         constant = np.full(1, CONSTANT, dtype=np.uint64)
-        alone = self._state.weights[pair_indices(constant, known, self.config.num_bits)] * sizes
+        alone = self._arrays.weights[pair_indices(constant, known, self.config.num_bits)] * sizes
         firsts = np.array(starts, dtype=np.intp)
         return _Actions(known, sizes, firsts, blocks, longest, np.add.reduceat(alone, firsts))
 
@@ -230,17 +229,9 @@ class HashedPolicy:
 
     def to_artifact(self) -> PolicyArtifact:
         """Returns all that is needed to build it again."""
-        state = self._state
-        config = _Config(
-            joint=state.config,
-            num_updates=state.num_updates,
-            reward_offset=state.reward_offset,
-            reward_scale=state.reward_scale,
-            numbers=state.numbers,
-        )
-        tensors = {name: np.array(getattr(state, name)) for name in sorted(_TENSORS)}
-        tensors = {name: tensor for name, tensor in tensors.items() if tensor.size}  # no file holds an empty one
-        return PolicyArtifact(TAG, msgspec.to_builtins(config), tensors)
+        # no file holds an empty tensor
+        tensors = {name: array.copy() for name, array in self._arrays._asdict().items() if array.size}
+        return PolicyArtifact(TAG, msgspec.to_builtins(self._record), tensors)
 
     @classmethod
     def from_artifact(cls, artifact: PolicyArtifact) -> HashedPolicy:
@@ -249,37 +240,20 @@ class HashedPolicy:
         Raises:
             CorruptError: the config or the tensors are not those of such a policy.
         """
-        config = convert_record(artifact.config, f"a stored {TAG} policy cannot be read", _Config, error=CorruptError)
-        if not _is_sound(config):
-            raise CorruptError(f"the config of a stored {TAG} policy has figures without a meaning")
-        if not set(artifact.tensors) <= _TENSORS:
-            raise CorruptError(f"a stored {TAG} policy has {sorted(artifact.tensors)}, not {sorted(_TENSORS)}")
-        tensors = {name: artifact.tensors.get(name, np.zeros(0)) for name in _TENSORS}
-        size = 2**config.joint.num_bits
-        vector = tensors["vector_means"].size
-        wanted = {
-            "weights": size,
-            "number_means": len(config.numbers),
-            "number_scales": len(config.numbers),
-            "vector_means": vector,
-            "vector_scales": vector,
-            "vector_weights": size + vector if vector else 0,
-        }
-        for name, length in wanted.items():
-            _check_tensor(name, tensors[name], length)
+        what = f"a stored {TAG} policy"
+        record = convert_record(artifact.config, f"{what} cannot be read", HashedRecord, error=CorruptError)
+        if not _is_sound(record):
+            raise CorruptError(f"the config of {what} has figures without a meaning")
+        if not artifact.tensors.keys() <= set(HashedArrays._fields):
+            raise CorruptError(f"{what} has {sorted(artifact.tensors)}, not {sorted(HashedArrays._fields)}")
+        arrays = HashedArrays._make(np.array(artifact.tensors.get(name, _NOTHING)) for name in HashedArrays._fields)
+        size, vector = 2**record.joint.num_bits, arrays.vector_means.size
+        lengths = (size, len(record.numbers), len(record.numbers), vector, vector, size + vector if vector else 0)
+        for name, array, length in zip(HashedArrays._fields, arrays, lengths, strict=True):
+            _check_tensor(name, array, length)
         if vector > MAX_VECTOR:
-            raise CorruptError(f"a stored {TAG} policy reads vectors of {vector} numbers; allowed are {MAX_VECTOR}")
-        arrays = {name: np.array(tensors[name]) for name in wanted}
-        return cls(
-            HashedState(
-                config=config.joint,
-                num_updates=config.num_updates,
-                reward_offset=config.reward_offset,
-                reward_scale=config.reward_scale,
-                numbers=config.numbers,
-                **arrays,
-            )
-        )
+            raise CorruptError(f"{what} reads vectors of {vector} numbers; allowed are {MAX_VECTOR}")
+        return cls(record, arrays)
 
 
 def block_start(name_hash: int, num_bits: int) -> int:
@@ -289,28 +263,14 @@ def block_start(name_hash: int, num_bits: int) -> int:
 
 def untrained(config: HashedConfig) -> HashedPolicy:
     """Returns the policy that predicts the same for each action."""
-    nothing = np.zeros(0)
-    return HashedPolicy(
-        HashedState(
-            config=config,
-            num_updates=0,
-            reward_offset=0.0,
-            reward_scale=1.0,
-            numbers=[],
-            number_means=nothing,
-            number_scales=nothing,
-            weights=np.zeros(2**config.num_bits),
-            vector_means=nothing,
-            vector_scales=nothing,
-            vector_weights=nothing,
-        )
-    )
+    record = HashedRecord(joint=config, num_updates=0, reward_offset=0.0, reward_scale=1.0, numbers=[])
+    return HashedPolicy(record, HashedArrays(np.zeros(2**config.num_bits)))
 
 
-def _is_sound(config: _Config) -> bool:
-    figures = np.isfinite([config.reward_offset, config.reward_scale]).all()
-    distinct = len(set(config.numbers)) == len(config.numbers)
-    return bool(figures and config.reward_scale > 0 and config.num_updates >= 0 and distinct)
+def _is_sound(record: HashedRecord) -> bool:
+    figures = np.isfinite([record.reward_offset, record.reward_scale]).all()
+    distinct = len(set(record.numbers)) == len(record.numbers)
+    return bool(figures and record.reward_scale > 0 and record.num_updates >= 0 and distinct)
 
 
 def _check_tensor(name: str, values: NDArray[Any], length: int) -> None:

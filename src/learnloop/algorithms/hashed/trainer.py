@@ -10,7 +10,7 @@ from learnloop.algorithms.base.samples import checked_rewards
 from learnloop.algorithms.hashed.config import HashedConfig
 from learnloop.algorithms.hashed.encoder import HashedEncoder
 from learnloop.algorithms.hashed.model import learn_weights
-from learnloop.algorithms.hashed.policy import HashedPolicy, HashedState, untrained
+from learnloop.algorithms.hashed.policy import HashedArrays, HashedPolicy, HashedRecord, untrained
 from learnloop.core.arrays import F64
 from learnloop.core.errors import DivergedError, UsageError
 from learnloop.core.protocols import Sample
@@ -71,21 +71,15 @@ class HashedTrainer:
             "train/effective_sample_size": float(np.sum(sizes) ** 2 / np.sum(sizes**2)),
             "train/num_clipped": float(np.sum(inverse > MAX_WEIGHT)),
         }
-        return HashedPolicy(
-            HashedState(
-                config=self.config,
-                num_updates=len(samples),
-                reward_offset=offset,
-                reward_scale=scale,
-                numbers=read.numbers.names,
-                number_means=read.numbers.means,
-                number_scales=read.numbers.scales,
-                weights=learned.pairs,
-                vector_means=read.vector_means,
-                vector_scales=read.vector_scales,
-                vector_weights=learned.vectors,
-            )
+        record = HashedRecord(
+            joint=self.config,
+            num_updates=len(samples),
+            reward_offset=offset,
+            reward_scale=scale,
+            numbers=read.names,
         )
+        vectors = read.vector_means, read.vector_scales, learned.vectors
+        return HashedPolicy(record, HashedArrays(learned.pairs, read.means, read.scales, *vectors))
 
 
 def _propensities(samples: Sequence[Sample]) -> F64:

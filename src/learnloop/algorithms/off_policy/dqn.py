@@ -5,28 +5,24 @@ Source: Mnih et al. 2015, Human-level control through deep reinforcement learnin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
+from learnloop.algorithms.base.config import Linear, Schedule, check_max_norm, check_schedule, value_at
 from learnloop.algorithms.base.dealing import deal
-from learnloop.algorithms.base.schedules import Linear, Schedule, check_schedule, value_at
 from learnloop.algorithms.base.states import count_of
-from learnloop.algorithms.off_policy.duelling import duelling_gradient, duelling_values
-from learnloop.algorithms.off_policy.learner import OffPolicyAlgorithm, OffPolicyConfig, Target
-from learnloop.algorithms.policies.network_policy import NetworkPolicy
-from learnloop.algorithms.policies.serving import serving_network
-from learnloop.algorithms.replay.prioritised import PrioritisedReplay, ReplayBuffer, Sample
+from learnloop.algorithms.off_policy.learner import OffPolicyAlgorithm, OffPolicyConfig, TargetUpdate
+from learnloop.algorithms.policies.heads import duelling_gradient, duelling_values
+from learnloop.algorithms.policies.network_policy import NetworkPolicy, serving_network
+from learnloop.algorithms.replay.prioritised import PrioritisedReplay, ReplayBuffer, ReplaySample
 from learnloop.core.arrays import F32, I64
 from learnloop.core.checks import check_range
 from learnloop.core.errors import UsageError
-from learnloop.core.seeding import derive_seed
 from learnloop.core.spaces import Discrete, Spaces
 from learnloop.core.stepping import Actions, Masks
-from learnloop.nn.mlp.network import MLP, Head, MLPConfig
+from learnloop.nn.mlp.config import Head
 from learnloop.nn.network import Network
-from learnloop.nn.optimizers import Adam, Optimizer
+from learnloop.nn.optimizers import Adam
+from learnloop.system.state_file import State
 
 MAX_ROWS = 8192
 """So many transitions are drawn at once at most."""
@@ -46,7 +42,7 @@ class DQNConfig(OffPolicyConfig, frozen=True, kw_only=True, forbid_unknown_field
     batch_size: int = 32
     train_freq: int = 4
     target_update_interval: int = 10_000
-    """Steps, of all lanes together, between updates of the target network. Gradient steps of ``learn_from`` count as
+    """Steps, of all envs together, between updates of the target network. Gradient steps of ``learn_from`` count as
     the steps that ``train_freq`` and ``gradient_steps`` give each."""
     exploration_fraction: float = 0.1
     """Over this share of the training, ``exploration_initial_eps`` falls to ``exploration_final_eps``; live agents have
@@ -81,8 +77,7 @@ class DQNConfig(OffPolicyConfig, frozen=True, kw_only=True, forbid_unknown_field
                 f"exploration_final_eps is {self.exploration_final_eps}, above exploration_initial_eps "
                 f"({self.exploration_initial_eps}); exploration falls"
             )
-        if self.max_grad_norm is not None and not self.max_grad_norm > 0:
-            raise UsageError(f"max_grad_norm is {self.max_grad_norm}; it must be above 0, or None for no clipping")
+        check_max_norm(self.max_grad_norm)
         check_range("priority_alpha", self.priority_alpha, 0, 1)
         check_range("priority_epsilon", self.priority_epsilon, 1e-12, 1)
         check_schedule("priority_beta", self.priority_beta, 0, 1)
@@ -100,38 +95,29 @@ class DQN(OffPolicyAlgorithm):
 
     tag = "dqn"
     config_type = DQNConfig
+    network_names = ("network",)
     config: DQNConfig
 
     def __init__(
-        self,
-        config: DQNConfig,
-        spaces: Spaces,
-        *,
-        num_lanes: int = 1,
-        seed: int = 0,
-        network: Network | None = None,
+        self, config: DQNConfig, spaces: Spaces, *, num_envs: int = 1, seed: int = 0, **networks: Network | None
     ) -> None:
-        """Builds it.
-
-        Args:
-            config: its hyper-parameters.
-            spaces: the action space must be discrete.
-            num_lanes: how many environments run side by side.
-            seed: of everything random.
-            network: of one's own; None: an MLP.
+        """Builds it; the one of ``networks`` is ``network``, the other arguments are those of ``Algorithm``.
 
         Raises:
-            UsageError: the spaces, the network or the memory do not fit.
+            UsageError: the action space is not discrete, or the spaces, the network or the memory do not fit.
         """
         if not isinstance(spaces.action, Discrete):
             raise UsageError(f"dqn needs a discrete action space, not {spaces.action}; use sac, ppo or a2c")
-        super().__init__(config, spaces, num_lanes=num_lanes, seed=seed)
+        super().__init__(config, spaces, num_envs=num_envs, seed=seed, **networks)
         self._n = spaces.action.n
-        self.network: Network = network or self._build_network()
-        self._check_network()
-        self.target: Network = self.network.twin()
-        self.optimizer = Adam(self.network)
-        self._target_mover = Target(self.network, self.target)
+        heads, meaning = [Head(name="value", size=self._n)], "the value of each action"
+        if config.duelling:
+            heads = [Head(name="value", size=1), Head(name="advantage", size=self._n)]
+            meaning = "V, then the advantages"
+        self.network = self._build_network("network", heads, meaning, shared=True)
+        self.target = self._kept_networks["network.target"] = self.network.copy()
+        self.optimizer = self._kept_optimizers["optimizer.network."] = Adam(self.network)
+        self._target_mover = TargetUpdate(self.network, self.target)
         self._steps_to_target = 0
         self._num_target_updates = 0
         self._updates_to_target = 0
@@ -207,7 +193,7 @@ class DQN(OffPolicyAlgorithm):
         """
         config = self.config
         interval, left = config.target_update_interval, num_updates
-        steps_each = 1.0 if config.gradient_steps == -1 else config.train_freq * self.num_lanes / config.gradient_steps
+        steps_each = 1.0 if config.gradient_steps == -1 else config.train_freq * self.num_envs / config.gradient_steps
         between = max(1, round(interval / steps_each))
         while left:
             count = min(left, between - self._updates_to_target)
@@ -252,7 +238,7 @@ class DQN(OffPolicyAlgorithm):
             self._target_mover.move(1 - (1 - self.config.tau) ** self._num_target_updates)
             self._num_target_updates = 0
 
-    def target_values(self, sample: Sample) -> F32:
+    def target_values(self, sample: ReplaySample) -> F32:
         """Returns the target network's value of each action in what came next, shape ``(batch, n)``."""
         arrived = sample.next_observations
         if len(arrived) <= TARGET_ROWS:
@@ -268,7 +254,7 @@ class DQN(OffPolicyAlgorithm):
     def _values(self, outputs: F32) -> F32:
         return duelling_values(outputs) if self.config.duelling else outputs
 
-    def _targets(self, sample: Sample, following: F32) -> F32:
+    def _targets(self, sample: ReplaySample, following: F32) -> F32:
         """Returns r + gamma max_a Q'(s', a), shape ``(batch,)``; of a terminated episode r alone.
 
         Double: a is the best action of the network. Source: van Hasselt et al. 2016, Deep Reinforcement Learning with
@@ -283,7 +269,7 @@ class DQN(OffPolicyAlgorithm):
         targets: F32 = sample.rewards + sample.discounts * np.where(sample.terminated, np.float32(0), worth)
         return deal(targets, self._rng) if self.shuffled else targets
 
-    def _step(self, sample: Sample, targets: F32, learning_rate: float) -> F32:
+    def _step(self, sample: ReplaySample, targets: F32, learning_rate: float) -> F32:
         """Takes one gradient step towards ``targets``; returns the errors Q - target, shape ``(batch,)``.
 
         The loss is Huber's: half the squared error up to 1, linear from there. Source: Mnih et al. 2015, methods,
@@ -315,31 +301,6 @@ class DQN(OffPolicyAlgorithm):
 
     # Building, keeping -------------------------------------------------------------------------------------------
 
-    def _build_network(self) -> MLP:
-        config = self.config
-        heads = [Head(name="value", size=self._n)]
-        if config.duelling:
-            heads = [Head(name="value", size=1), Head(name="advantage", size=self._n)]
-        architecture = MLPConfig(
-            input_size=self.encoder.size,
-            hidden=config.net_arch,
-            heads=tuple(heads),
-            activation=config.activation,
-            layer_norm=config.layer_norm,
-            init=config.init,
-        )
-        return MLP(architecture, seed=derive_seed(self.seed, self.tag, "network"))
-
-    def _check_network(self) -> None:
-        wanted = (self.encoder.size, self._n + self.config.duelling)
-        found = (self.network.input_size, self.network.output_size)
-        if found != wanted:
-            what = "V, then the advantages" if self.config.duelling else "the value of each action"
-            raise UsageError(
-                f"the network maps {found[0]} numbers to {found[1]}; dqn with these spaces needs {wanted[0]} to "
-                f"{wanted[1]}: {what}"
-            )
-
     def _build_replay(self) -> ReplayBuffer:
         config = self.config
         if not config.prioritised:
@@ -366,24 +327,20 @@ class DQN(OffPolicyAlgorithm):
         """Returns Q of each action for encoded observations, shape ``(batch, n)``."""
         return self._values(self.network.predict(observations)).copy()
 
-    def networks(self) -> dict[str, Network]:
-        """Returns its network, under the name of the constructor's argument."""
-        return {"network": self.network}
-
-    def _kept(self) -> tuple[dict[str, Network], dict[str, Optimizer]]:
-        return {"network": self.network, "target": self.target}, {"network": self.optimizer}
-
-    def _more_values(self) -> dict[str, Any]:
-        return {
+    def _more_state(self) -> State:
+        tensors, values = super()._more_state()
+        counts = {
             "steps_to_target": self._steps_to_target,
             "num_target_updates": self._num_target_updates,
             "updates_to_target": self._updates_to_target,
         }
+        return State(tensors, values | counts)
 
-    def _restore_more(self, values: Mapping[str, Any]) -> None:
-        self._steps_to_target = count_of(values, "steps_to_target")
-        self._num_target_updates = count_of(values, "num_target_updates")
-        self._updates_to_target = count_of({"updates_to_target": 0, **values}, "updates_to_target")  # old states: none
+    def _restore_more(self, state: State) -> None:
+        super()._restore_more(state)
+        self._steps_to_target = count_of(state.values, "steps_to_target")
+        self._num_target_updates = count_of(state.values, "num_target_updates")
+        self._updates_to_target = count_of({"updates_to_target": 0, **state.values}, "updates_to_target")  # old: none
 
 
 def _allowed(values: F32, masks: Masks | None) -> F32:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,23 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.algorithms.base.algorithm import Algorithm
-from learnloop.algorithms.base.chosen import Chosen
-from learnloop.algorithms.base.config import AlgorithmConfig
-from learnloop.algorithms.base.diagnostics import dormant_ratio
-from learnloop.algorithms.base.schedules import value_at
-from learnloop.algorithms.base.states import AlgorithmState, count_of, part_of, prefixed, put_parameters
-from learnloop.algorithms.live.episodes import LiveStep
+from learnloop.algorithms.base.config import AlgorithmConfig, value_at
+from learnloop.algorithms.base.states import count_of, part_of, prefixed
+from learnloop.algorithms.live.episodes import Chosen, LiveStep
 from learnloop.algorithms.live.replay import LiveReplay
 from learnloop.algorithms.on_policy.historical import check_transitions
-from learnloop.algorithms.replay.n_step import NStepLanes
+from learnloop.algorithms.replay.n_step import NStepEnvs
 from learnloop.algorithms.replay.prioritised import MARGIN, Entries, ReplayBuffer, Transitions
 from learnloop.core.arrays import F32, I64
 from learnloop.core.checks import check_range
-from learnloop.core.errors import ActionError, CorruptError, UsageError
+from learnloop.core.errors import ActionError, UsageError
 from learnloop.core.spaces import Spaces
-from learnloop.core.stepping import Actions, LaneStep, Masks
+from learnloop.core.stepping import Actions, EnvStep, Masks
 from learnloop.nn.network import Network
-from learnloop.nn.optimizers import BLOCK, Optimizer
+from learnloop.nn.optimizers import BLOCK
+from learnloop.system.state_file import State
 
 LARGEST_REWARD = 3e38
 """Rewards are kept as float32."""
@@ -52,9 +48,9 @@ class OffPolicyConfig(AlgorithmConfig, frozen=True, kw_only=True, forbid_unknown
     tau: float = 1.0
     """How far a target update moves the target network; 1: it becomes a copy."""
     train_freq: int = 1
-    """Steps of each lane between updates."""
+    """Steps of each env between updates."""
     gradient_steps: int = 1
-    """Gradient steps of an update; -1: as many as steps were recorded since the last one, of all lanes together."""
+    """Gradient steps of an update; -1: as many as steps were recorded since the last one, of all envs together."""
     target_update_interval: int = 1
     n_steps: int = 1
     """How many rewards are in a return before it is bootstrapped. Above 1 it is biased to the policy that acted."""
@@ -102,23 +98,25 @@ class OffPolicyAlgorithm(Algorithm):
 
     config: OffPolicyConfig
 
-    def __init__(self, config: OffPolicyConfig, spaces: Spaces, *, num_lanes: int = 1, seed: int = 0) -> None:
-        super().__init__(config, spaces, num_lanes=num_lanes, seed=seed)
-        if config.buffer_size < num_lanes * config.n_steps:
+    def __init__(
+        self, config: OffPolicyConfig, spaces: Spaces, *, num_envs: int = 1, seed: int = 0, **networks: Network | None
+    ) -> None:
+        super().__init__(config, spaces, num_envs=num_envs, seed=seed, **networks)
+        if config.buffer_size < num_envs * config.n_steps:
             raise UsageError(
-                f"buffer_size is {config.buffer_size}; {num_lanes} lanes with returns of {config.n_steps} steps need "
-                f"at least {num_lanes * config.n_steps}"
+                f"buffer_size is {config.buffer_size}; {num_envs} envs with returns of {config.n_steps} steps need "
+                f"at least {num_envs * config.n_steps}"
             )
         self.replay = self._build_replay()
         self._live_replay = LiveReplay(self.replay, config.n_steps, config.gamma)
-        self._window: NStepLanes | None = None
+        self._window: NStepEnvs | None = None
         if config.n_steps > 1:
-            self._window = NStepLanes(config.n_steps, num_lanes, config.gamma, spaces.action)
-        self._lanes = np.arange(num_lanes)
+            self._window = NStepEnvs(config.n_steps, num_envs, config.gamma, spaces.action)
+        self._env_rows = np.arange(num_envs)
         self._seen: F32 | None = None
         """The array that ``record`` was given last: what ``choose`` usually gets."""
         self._numbers: I64 = np.zeros(0, dtype=np.int64)
-        """Of the observations that the lanes are at, in the replay; empty where they are not known."""
+        """Of the observations that the envs are at, in the replay; empty where they are not known."""
         self._chosen: Actions | None = None
         """What ``choose`` returned last, as the replay keeps it."""
         self._num_collected = 0
@@ -127,21 +125,21 @@ class OffPolicyAlgorithm(Algorithm):
     # Acting ------------------------------------------------------------------------------------------------------
 
     def choose(self, observations: F32, masks: Masks | None = None) -> Actions:
-        """Returns an action for each lane, exploring; ``Algorithm.choose`` has the arguments."""
+        """Returns an action for each env, exploring; ``Algorithm.choose`` has the arguments."""
         if observations is not self._seen:
             self._see(observations, masks)
         if masks is not None and not masks.any(axis=1).all():
-            lane = int(np.argmin(masks.any(axis=1)))
-            raise ActionError(f"the mask of lane {lane} allows no action; it must allow at least one")
+            env_index = int(np.argmin(masks.any(axis=1)))
+            raise ActionError(f"the mask of env {env_index} allows no action; it must allow at least one")
         self._chosen = self._explore(observations, masks)
         return self._to_space(self._chosen)
 
     def _see(self, observations: F32, masks: Masks | None) -> None:
-        if len(observations) != self.num_lanes:
-            raise UsageError(f"{len(observations)} observations were given for {self.num_lanes} lanes")
+        if len(observations) != self.num_envs:
+            raise UsageError(f"{len(observations)} observations were given for {self.num_envs} envs")
         if not len(self._numbers) or not self.replay.shows(self._numbers, observations):
             self.interrupt()
-            self._numbers = self._lanes + self.replay.see(observations, masks)
+            self._numbers = self._env_rows + self.replay.see(observations, masks)
 
     def _choose(self, observations: F32, masks: Masks | None) -> Chosen:
         return Chosen(self._to_space(self._explore(observations, masks)))
@@ -165,7 +163,7 @@ class OffPolicyAlgorithm(Algorithm):
 
     # Recording ---------------------------------------------------------------------------------------------------
 
-    def record(self, step: LaneStep) -> None:
+    def record(self, step: EnvStep) -> None:
         """Takes what came of the actions that ``choose`` returned last.
 
         Raises:
@@ -176,7 +174,7 @@ class OffPolicyAlgorithm(Algorithm):
             raise UsageError("record was called without choose; each record tells what came of one choose")
         self._check_rewards(step.rewards.tolist())
         first = self.replay.see(step.observations, step.masks)
-        at = self._lanes + first
+        at = self._env_rows + first
         entries = self._entries(actions, step, at)
         self._numbers, self._seen, self._chosen = at, step.observations, None
         valid = step.valid
@@ -186,9 +184,9 @@ class OffPolicyAlgorithm(Algorithm):
                 self.replay.add(released)
         else:
             self.replay.add(entries if valid is None else entries.rows(valid))
-        self._count(self.num_lanes if valid is None else int(np.count_nonzero(valid)))
+        self._count(self.num_envs if valid is None else int(np.count_nonzero(valid)))
 
-    def _entries(self, actions: Actions, step: LaneStep, at: I64) -> Entries:
+    def _entries(self, actions: Actions, step: EnvStep, at: I64) -> Entries:
         """Returns the transitions of one step; ``at`` are the numbers of the observations that it led to."""
         following, truncated = at, step.truncated
         if np.count_nonzero(step.terminated) or np.count_nonzero(truncated):
@@ -213,7 +211,7 @@ class OffPolicyAlgorithm(Algorithm):
         self._num_collected += num_steps
 
     def interrupt(self) -> None:
-        """Cuts the running episodes of all lanes, as truncated."""
+        """Cuts the running episodes of all envs, as truncated."""
         if self._window is not None and len(self._numbers):
             released = self._window.cut(self._numbers)
             if released is not None:
@@ -263,9 +261,9 @@ class OffPolicyAlgorithm(Algorithm):
     # Learning ----------------------------------------------------------------------------------------------------
 
     def learn(self) -> bool:
-        """Updates once ``train_freq`` steps of each lane are recorded, or as many of live episodes."""
+        """Updates once ``train_freq`` steps of each env are recorded, or as many of live episodes."""
         config = self.config
-        if self._num_collected < config.train_freq * self.num_lanes:
+        if self._num_collected < config.train_freq * self.num_envs:
             return False
         num_collected, self._num_collected = self._num_collected, 0
         if self.num_steps <= config.learning_starts or not len(self.replay):
@@ -275,30 +273,23 @@ class OffPolicyAlgorithm(Algorithm):
         return True
 
     def _learn(self, count: int) -> None:
-        networks = list(self.networks().values())
         is_due = self.num_updates // CHANGE_INTERVAL != (self.num_updates + count) // CHANGE_INTERVAL
-        before = [network.parameters.copy() for network in networks] if is_due else []
+        before = self._all_parameters() if is_due else []
         learning_rate = value_at(self.config.learning_rate, self.progress)
         self.metrics.set("train/learning_rate", learning_rate)
         self._update(count, learning_rate)
         self.metrics.set("train/n_updates", self.num_updates)
         if is_due:
-            self.metrics.set("train/weight_change", _change(before, networks))
+            self._note_change(before)
         if self.num_updates >= self._next_dormant:
             self._next_dormant = self.num_updates + DORMANT_INTERVAL
-            self._note_dormant()
+            # a sample of a stream of its own: diagnostics change no training
+            sample = self.replay.sample(min(256, len(self.replay)), np.random.default_rng(self.num_updates))
+            self._note_dormant(sample.observations)
 
     @abstractmethod
     def _update(self, count: int, learning_rate: float) -> None:
         """Takes ``count`` gradient steps."""
-
-    def _note_dormant(self) -> None:
-        """Notes the share of dormant units for a sample of a stream of its own: diagnostics change no training."""
-        rng = np.random.default_rng(self.num_updates)
-        sample = self.replay.sample(min(256, len(self.replay)), rng)
-        found = dormant_ratio(next(iter(self.networks().values())), sample.observations)
-        if found is not None:
-            self.metrics.set("train/dormant_ratio", found)
 
     # Building, keeping -------------------------------------------------------------------------------------------
 
@@ -311,63 +302,33 @@ class OffPolicyAlgorithm(Algorithm):
             "dtype": config.buffer_dtype,
             "folder": None if config.buffer_folder is None else Path(config.buffer_folder),
             "share_observations": config.share_observations,
-            "margin": max(MARGIN, 4 * self.num_lanes * (config.n_steps + 2)),
+            "margin": max(MARGIN, 4 * self.num_envs * (config.n_steps + 2)),
         }
 
-    @abstractmethod
-    def _kept(self) -> tuple[dict[str, Network], dict[str, Optimizer]]:
-        """Returns all networks and optimisers whose state is kept."""
-
-    def state(self) -> AlgorithmState:
-        """Returns a copy of everything; live episodes are not in it, their clients are gone after a restart."""
-        networks, optimizers = self._kept()
-        tensors: dict[str, NDArray[Any]] = {}
-        for name, network in networks.items():
-            tensors[f"network.{name}"] = network.parameters.copy()
-        for name, optimizer in optimizers.items():
-            tensors |= prefixed(f"optimizer.{name}.", optimizer.state())
-        tensors |= {f"replay.{name}": value for name, value in self.replay.state().items()}  # copies already, and large
+    def _more_state(self) -> State:
+        tensors = self.replay.state()  # copies already, and large
+        tensors = {f"replay.{name}": value for name, value in tensors.items()} | {"numbers": self._numbers.copy()}
         if self._window is not None:
             tensors |= prefixed("window.", self._window.state())
-        tensors["numbers"] = self._numbers.copy()
-        counters = {"num_collected": self._num_collected, "next_dormant": self._next_dormant}
-        return AlgorithmState(tensors, {**self._base_values(), **counters, **self._more_values()})
+        return State(tensors, {"num_collected": self._num_collected, "next_dormant": self._next_dormant})
 
-    def _more_values(self) -> dict[str, Any]:
-        """Returns what else is kept, as JSON."""
-        return {}
-
-    def _restore_more(self, values: Mapping[str, Any]) -> None:
-        """Takes what ``_more_values`` gave."""
-
-    def restore(self, state: AlgorithmState) -> None:
-        """Goes on from ``state``, bit for bit."""
-        networks, optimizers = self._kept()
-        try:
-            self._restore_base(state.values)
-            for name, network in networks.items():
-                put_parameters(network, state.tensors[f"network.{name}"], f"the network {name}")
-            for name, optimizer in optimizers.items():
-                optimizer.restore(part_of(state.tensors, f"optimizer.{name}."))
-            self.replay.restore(part_of(state.tensors, "replay."))
-            if self._window is not None:
-                self._window.restore(part_of(state.tensors, "window."))
-            self._numbers = self._checked_numbers(state.tensors["numbers"])
-            self._num_collected = count_of(state.values, "num_collected")
-            self._next_dormant = count_of(state.values, "next_dormant")
-            self._restore_more(state.values)
-        except (KeyError, TypeError, ValueError) as error:
-            raise CorruptError(f"the state is not one of this {self.tag}: {error}") from error
+    def _restore_more(self, state: State) -> None:
+        self.replay.restore(part_of(state.tensors, "replay."))
+        if self._window is not None:
+            self._window.restore(part_of(state.tensors, "window."))
+        self._numbers = self._checked_numbers(state.tensors["numbers"])
+        self._num_collected = count_of(state.values, "num_collected")
+        self._next_dormant = count_of(state.values, "next_dormant")
         self._seen = self._chosen = None
         self._live_replay.clear()
 
     def _checked_numbers(self, numbers: NDArray[Any]) -> I64:
-        if numbers.dtype != np.int64 or numbers.shape not in ((0,), (self.num_lanes,)):
+        if numbers.dtype != np.int64 or numbers.shape not in ((0,), (self.num_envs,)):
             raise ValueError(f"numbers of observations have shape {numbers.shape} and type {numbers.dtype}")
         return numbers.copy()
 
 
-class Target:
+class TargetUpdate:
     """Moves a target network towards the one that learns: theta' <- theta' + tau (theta - theta').
 
     Source: Lillicrap et al. 2016, Continuous control with deep reinforcement learning, algorithm 1.
@@ -394,13 +355,3 @@ class Target:
                 np.multiply(scratch, share, scratch)
                 np.add(target, scratch, target)
         self._target.refresh()
-
-
-def _change(before: list[F32], networks: list[Network]) -> float:
-    """Returns how far the parameters of all networks moved, relative to where they were."""
-    moved = norm = 0.0
-    for old, network in zip(before, networks, strict=True):
-        norm += float(old @ old)
-        np.subtract(network.parameters, old, out=old)
-        moved += float(old @ old)
-    return math.sqrt(moved / norm) if norm else float("nan")

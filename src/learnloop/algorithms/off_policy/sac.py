@@ -12,22 +12,23 @@ from typing import Any
 
 import numpy as np
 
+from learnloop.algorithms.base.config import Schedule
 from learnloop.algorithms.base.dealing import deal
-from learnloop.algorithms.base.schedules import Schedule
-from learnloop.algorithms.off_policy.learner import OffPolicyAlgorithm, OffPolicyConfig, Target
+from learnloop.algorithms.off_policy.learner import OffPolicyAlgorithm, OffPolicyConfig
 from learnloop.algorithms.off_policy.sac_continuous import ContinuousLosses
 from learnloop.algorithms.off_policy.sac_discrete import DiscreteLosses
-from learnloop.algorithms.policies.network_policy import NetworkPolicy
-from learnloop.algorithms.policies.serving import serving_network
+from learnloop.algorithms.off_policy.twin_critic import MEANING, TwinCritic, critic_heads
+from learnloop.algorithms.policies.network_policy import NetworkPolicy, serving_network
 from learnloop.core.arrays import F32
 from learnloop.core.checks import check_range
 from learnloop.core.errors import DivergedError, UsageError
-from learnloop.core.seeding import derive_seed, generator
+from learnloop.core.seeding import generator
 from learnloop.core.spaces import Box, Discrete, Spaces
 from learnloop.core.stepping import Actions, Masks
-from learnloop.nn.mlp.network import MLP, Head, MLPConfig
+from learnloop.nn.mlp.config import Head
 from learnloop.nn.network import Network
-from learnloop.nn.optimizers import Adam, Optimizer
+from learnloop.nn.optimizers import Adam
+from learnloop.system.state_file import State
 
 LARGEST_SPAN = 1e30
 """Of the bounds of an action."""
@@ -77,29 +78,22 @@ class SAC(OffPolicyAlgorithm):
 
     tag = "sac"
     config_type = SACConfig
+    network_names = ("actor", "critic")
     config: SACConfig
 
     def __init__(
-        self,
-        config: SACConfig,
-        spaces: Spaces,
-        *,
-        num_lanes: int = 1,
-        seed: int = 0,
-        actor: Network | None = None,
-        critic: Network | None = None,
+        self, config: SACConfig, spaces: Spaces, *, num_envs: int = 1, seed: int = 0, **networks: Network | None
     ) -> None:
         """Builds it.
 
         Args:
             config: its hyper-parameters.
             spaces: the action space must be a bounded box, or discrete.
-            num_lanes: how many environments run side by side.
+            num_envs: how many environments run side by side.
             seed: of everything random.
-            actor: of one's own; None: an MLP. From an observation to two numbers for each continuous action, or one for
-                each discrete one.
-            critic: of one's own; None: an MLP. From an observation and an action to two values, or from an observation
-                to two values of each discrete action: those of the first critic, then those of the second.
+            networks: ``actor``: from an observation to two numbers for each continuous action, or one for each
+                discrete one. ``critic``: from an observation and an action to two values, or from an observation to two
+                values of each discrete action: those of the first critic, then those of the second.
 
         Raises:
             UsageError: the spaces, the networks or the memory do not fit.
@@ -109,18 +103,22 @@ class SAC(OffPolicyAlgorithm):
             raise UsageError(f"sac needs a box with all bounds or a discrete action space, not {space}; use ppo or a2c")
         if isinstance(space, Box):
             _check_span(space)
-        super().__init__(config, spaces, num_lanes=num_lanes, seed=seed)
-        self._sizes = _Sizes(self.encoder.size, space)
-        self.actor: Network = actor or self._build("actor", self._sizes.actor, ("policy",))
-        self.critic: Network = critic or self._build("critic", self._sizes.critic, ("first", "second"))
-        self._check_network("actor", self.actor, self._sizes.actor)
-        self._check_network("critic", self.critic, self._sizes.critic)
-        self.target: Network = self.critic.twin()
+        super().__init__(config, spaces, num_envs=num_envs, seed=seed, **networks)
+        num_inputs, num_values, meaning = self.encoder.size, 1, "the values of both critics"
+        head = Head(name="policy", size=space.n if isinstance(space, Discrete) else 2 * space.size)
+        if isinstance(space, Box):
+            num_inputs += space.size
+        else:
+            num_values, meaning = space.n, MEANING
+        self.actor = self._build_network("actor", [head], "the parameters of the action distribution", shared=True)
+        critics = critic_heads(num_values)
+        self.critic = self._build_network("critic", critics, meaning, shared=False, input_size=num_inputs)
+        self._twin = TwinCritic(self.critic, config.tau)
+        self.target = self._kept_networks["network.target"] = self._twin.target
         self.temperature = Temperature(config.ent_coef)
         self._losses = self._build_losses(space)
-        self._actor_optimizer = Adam(self.actor)
-        self._critic_optimizer = Adam(self.critic)
-        self._target_mover = Target(self.critic, self.target)
+        self._actor_optimizer = self._kept_optimizers["optimizer.actor."] = Adam(self.actor)
+        self._kept_optimizers["optimizer.critic."] = self._twin.optimizer
         self._critic_before = np.empty_like(self.critic.parameters)
 
     # Acting ------------------------------------------------------------------------------------------------------
@@ -154,12 +152,12 @@ class SAC(OffPolicyAlgorithm):
             self._learn_actor(*losses.actor(sample, ent_coef), learning_rate)
             self._learn_temperature(gap, ent_coef, learning_rate)
             if self.num_updates % config.target_update_interval == 0:
-                self._target_mover.move(config.tau)
+                self._twin.move_target()
             self.num_updates += 1
 
     def _learn_critic(self, loss: float, gradient: F32, learning_rate: float) -> None:
         np.copyto(self._critic_before, self.critic.parameters)
-        norm = self._descend(self.critic, self._critic_optimizer, gradient, loss, learning_rate)
+        norm = self._descend(self.critic, self._twin.optimizer, gradient, loss, learning_rate)
         self.metrics.add("train/critic_loss", loss)
         self.metrics.add("train/gradient_norm", norm)
 
@@ -181,19 +179,6 @@ class SAC(OffPolicyAlgorithm):
 
     # Building, keeping -------------------------------------------------------------------------------------------
 
-    def _build(self, name: str, sizes: tuple[int, int], heads: tuple[str, ...]) -> MLP:
-        config = self.config
-        architecture = MLPConfig(
-            input_size=sizes[0],
-            hidden=config.net_arch,
-            heads=tuple(Head(name=head, size=sizes[1] // len(heads)) for head in heads),
-            shared=len(heads) == 1,
-            activation=config.activation,
-            layer_norm=config.layer_norm,
-            init=config.init,
-        )
-        return MLP(architecture, seed=derive_seed(self.seed, self.tag, name))
-
     def _build_losses(self, space: Box | Discrete) -> ContinuousLosses | DiscreteLosses:
         config = self.config
         networks = (self.actor, self.critic, self.target)
@@ -201,14 +186,6 @@ class SAC(OffPolicyAlgorithm):
         if isinstance(space, Box):
             return ContinuousLosses(space, self.encoder.size, networks, target_entropy)
         return DiscreteLosses(space, networks, target_entropy, config.target_entropy_ratio)
-
-    def _check_network(self, name: str, network: Network, wanted: tuple[int, int]) -> None:
-        found = (network.input_size, network.output_size)
-        if found != wanted:
-            raise UsageError(
-                f"the {name} maps {found[0]} numbers to {found[1]}; sac with these spaces needs {wanted[0]} to "
-                f"{wanted[1]}"
-            )
 
     def policy(self) -> NetworkPolicy:
         """Returns a frozen copy of the policy; it takes the most likely action unless asked to sample."""
@@ -232,19 +209,13 @@ class SAC(OffPolicyAlgorithm):
             raise UsageError("continuous actions cannot be listed; give the actions whose values are wanted")
         return self._losses.action_values(observations, actions)
 
-    def networks(self) -> dict[str, Network]:
-        """Returns its networks that learn, under the names of the constructor's arguments."""
-        return {"actor": self.actor, "critic": self.critic}
+    def _more_state(self) -> State:
+        tensors, values = super()._more_state()
+        return State(tensors, {**values, "temperature": self.temperature.state()})
 
-    def _kept(self) -> tuple[dict[str, Network], dict[str, Optimizer]]:
-        optimizers: dict[str, Optimizer] = {"actor": self._actor_optimizer, "critic": self._critic_optimizer}
-        return {**self.networks(), "target": self.target}, optimizers
-
-    def _more_values(self) -> dict[str, Any]:
-        return {"temperature": self.temperature.state()}
-
-    def _restore_more(self, values: Mapping[str, Any]) -> None:
-        self.temperature.restore(values["temperature"])
+    def _restore_more(self, state: State) -> None:
+        super()._restore_more(state)
+        self.temperature.restore(state.values["temperature"])
 
 
 def _check_span(space: Box) -> None:
@@ -255,18 +226,6 @@ def _check_span(space: Box) -> None:
                 f"sac scales its actions to their bounds, and an action from {low} to {high} has none in earnest; give "
                 f"the space bounds less than {LARGEST_SPAN:g} apart, or use ppo or a2c"
             )
-
-
-class _Sizes:
-    """Inputs and outputs of both networks."""
-
-    def __init__(self, observation_size: int, space: Box | Discrete) -> None:
-        if isinstance(space, Box):
-            self.actor = (observation_size, 2 * space.size)
-            self.critic = (observation_size + space.size, 2)
-        else:
-            self.actor = (observation_size, space.n)
-            self.critic = (observation_size, 2 * space.n)
 
 
 class Temperature:

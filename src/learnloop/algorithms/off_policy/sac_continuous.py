@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from learnloop.algorithms.replay.prioritised import Sample
+from learnloop.algorithms.replay.prioritised import ReplaySample
 from learnloop.core.arrays import F32
 from learnloop.core.spaces import Box
 from learnloop.core.stepping import Actions, Masks
+from learnloop.nn.encoders.action_codec import bounds_of
 from learnloop.nn.network import Network
 from learnloop.nn.squashed_gaussian import Squashed, SquashedGaussian
 
@@ -47,8 +48,7 @@ class ContinuousLosses:
         self._size = space.size
         self._observation_size = observation_size
         self.target_entropy = float(-space.size) if target_entropy is None else target_entropy
-        low, high = np.array(space.low, dtype=np.float32), np.array(space.high, dtype=np.float32)
-        self._low, self._high = low, high
+        self._low, self._high = low, high = bounds_of(space)
         self._half, self._middle = (high - low) / np.float32(2), (high + low) / np.float32(2)
         self._inputs: dict[int, tuple[F32, F32]] = {}
         self._now: Squashed | None = None
@@ -75,18 +75,18 @@ class ContinuousLosses:
 
     # Losses ------------------------------------------------------------------------------------------------------
 
-    def next_values(self, sample: Sample, ent_coef: float, rng: np.random.Generator) -> F32:
+    def next_values(self, sample: ReplaySample, ent_coef: float, rng: np.random.Generator) -> F32:
         """Returns the soft value of what came next, shape ``(batch,)``: min Q' - alpha log pi, one action drawn (3)."""
         _, inputs = self._buffers(len(sample.rewards))
         inputs[:, : self._observation_size] = sample.next_observations
         return self._soft_values(self._target, sample.next_observations, inputs, ent_coef, rng)
 
-    def look(self, sample: Sample, rng: np.random.Generator) -> float:
+    def look(self, sample: ReplaySample, rng: np.random.Generator) -> float:
         """Draws an action for each observation, and returns the mean entropy less its target."""
         self._now = now = self._distribution.sample(self._actor.forward(sample.observations), rng)
         return -float(now.log_probs.sum()) / len(now.log_probs) - self.target_entropy
 
-    def critic(self, sample: Sample, targets: F32) -> tuple[float, F32]:
+    def critic(self, sample: ReplaySample, targets: F32) -> tuple[float, F32]:
         """Returns half the squared errors of both critics, and the gradient with respect to their outputs (5, 6)."""
         batch = len(targets)
         inputs, _ = self._buffers(batch)
@@ -97,7 +97,7 @@ class ContinuousLosses:
         errors *= np.float32(1 / batch)
         return loss, errors.T
 
-    def actor(self, sample: Sample, ent_coef: float) -> tuple[float, F32]:
+    def actor(self, sample: ReplaySample, ent_coef: float) -> tuple[float, F32]:
         """Returns alpha log pi - min Q of the actions that ``look`` drew, and the gradient for the actor (7, 9, 10)."""
         now, batch = self._drawn(), len(sample.rewards)
         inputs, _ = self._buffers(batch)

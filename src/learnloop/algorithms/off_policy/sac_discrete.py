@@ -9,7 +9,8 @@ import math
 
 import numpy as np
 
-from learnloop.algorithms.replay.prioritised import Sample
+from learnloop.algorithms.off_policy.twin_critic import critic_loss, least_values
+from learnloop.algorithms.replay.prioritised import ReplaySample
 from learnloop.core.arrays import F32
 from learnloop.core.spaces import Discrete
 from learnloop.core.stepping import Actions, Masks
@@ -66,36 +67,27 @@ class DiscreteLosses:
 
     # Losses ------------------------------------------------------------------------------------------------------
 
-    def next_values(self, sample: Sample, ent_coef: float, rng: np.random.Generator) -> F32:
+    def next_values(self, sample: ReplaySample, ent_coef: float, rng: np.random.Generator) -> F32:
         """Returns the soft value of what came next, shape ``(batch,)`` (10)."""
         chances = _Chances(self._actor.predict(sample.next_observations), sample.next_masks)
-        return chances.soft_values(self._least(self._target, sample.next_observations), ent_coef)
+        return chances.soft_values(least_values(self._target.predict(sample.next_observations)), ent_coef)
 
-    def look(self, sample: Sample, rng: np.random.Generator) -> float:
+    def look(self, sample: ReplaySample, rng: np.random.Generator) -> float:
         """Computes the policy, and returns the mean entropy less its target (11)."""
         self._now = _Chances(self._actor.forward(sample.observations), sample.masks)
         return float(self._now.entropies().mean() - self._target_of(sample.masks))
 
-    def critic(self, sample: Sample, targets: F32) -> tuple[float, F32]:
+    def critic(self, sample: ReplaySample, targets: F32) -> tuple[float, F32]:
         """Returns half the squared errors of both critics, and the gradient with respect to their outputs (4)."""
-        batch = len(targets)
-        rows = np.arange(batch)
-        values = self._critic.forward(sample.observations).T  # (2 n, batch)
-        gradient = np.zeros_like(values)
-        loss = 0.0
-        for chosen in (sample.actions, sample.actions + self._n):
-            errors = values[chosen, rows] - targets
-            loss += 0.5 * float(errors @ errors) / batch
-            gradient[chosen, rows] = errors * np.float32(1 / batch)
-        return loss, gradient.T
+        return critic_loss(self._critic.forward(sample.observations), sample.actions, targets, 0.5)
 
-    def actor(self, sample: Sample, ent_coef: float) -> tuple[float, F32]:
+    def actor(self, sample: ReplaySample, ent_coef: float) -> tuple[float, F32]:
         """Returns the mean of sum pi (alpha log pi - min Q), and the gradient for the actor (12).
 
         With f the bracket, the gradient with respect to the logit of action i is pi_i (f_i - sum pi f).
         """
         now, batch = self._now, len(sample.rewards)
-        bracket = np.float32(ent_coef) * now.log_chances - self._least(self._critic, sample.observations)
+        bracket = np.float32(ent_coef) * now.log_chances - least_values(self._critic.predict(sample.observations))
         weighted = now.chances * bracket
         means = np.add.reduce(weighted, axis=1)
         gradient = weighted - now.chances * means[:, None]
@@ -107,18 +99,12 @@ class DiscreteLosses:
     def value(self, observations: F32, ent_coef: float, rng: np.random.Generator) -> F32:
         """Returns the soft value of observations, shape ``(batch,)``."""
         chances = _Chances(self._actor.predict(observations), None)
-        return chances.soft_values(self._least(self._critic, observations), ent_coef)
+        return chances.soft_values(least_values(self._critic.predict(observations)), ent_coef)
 
     def action_values(self, observations: F32, actions: Actions | None) -> F32:
         """Returns the lesser Q of ``actions``, shape ``(batch,)``, or of each action, shape ``(batch, n)``."""
-        least = self._least(self._critic, observations)
+        least = least_values(self._critic.predict(observations))
         return least if actions is None else least[np.arange(len(least)), actions]
-
-    def _least(self, critic: Network, observations: F32) -> F32:
-        """Returns the lesser of both critics' values of each action, shape ``(batch, n)``."""
-        values = critic.predict(observations)
-        least: F32 = np.minimum(values[:, : self._n], values[:, self._n :])
-        return least
 
     def _target_of(self, masks: Masks | None) -> float:
         """Returns the mean target of the entropy."""

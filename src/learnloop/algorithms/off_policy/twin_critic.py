@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from learnloop.algorithms.off_policy.learner import Target
+from learnloop.algorithms.off_policy.learner import TargetUpdate
 from learnloop.core.arrays import F32
 from learnloop.core.stepping import Actions
 from learnloop.nn.mlp.network import Head
@@ -19,6 +19,33 @@ def critic_heads(num_actions: int) -> list[Head]:
     return [Head(name=name, size=num_actions) for name in ("first", "second")]
 
 
+def least_values(outputs: F32) -> F32:
+    """Returns the lower of both critics' values of each action, shape ``(batch, n)``, from ``(batch, 2 n)``."""
+    n = outputs.shape[1] // 2
+    return np.minimum(outputs[:, :n], outputs[:, n:])
+
+
+def critic_loss(outputs: F32, actions: Actions, targets: F32, weight: float) -> tuple[float, F32]:
+    """Returns ``weight`` times the mean squared errors of both critics, added, and the gradient for ``outputs``.
+
+    Args:
+        outputs: of the critics, shape ``(batch, 2 n)``.
+        actions: that were taken, shape ``(batch,)``.
+        targets: what both values of these are to become, shape ``(batch,)``.
+        weight: of the loss.
+    """
+    batch = len(targets)
+    rows = np.arange(batch)
+    values = outputs.T  # (2 n, batch)
+    gradient = np.zeros_like(values, order="C")
+    loss = 0.0
+    for chosen in (actions, actions + len(values) // 2):
+        errors = values[chosen, rows] - targets
+        loss += weight * float(errors @ errors) / batch
+        gradient[chosen, rows] = errors * np.float32(2 * weight / batch)
+    return loss, gradient.T
+
+
 class TwinCritic:
     """A network that gives two values of each action, its slow copy and its optimiser.
 
@@ -30,30 +57,12 @@ class TwinCritic:
         optimizer: of the network.
     """
 
-    def __init__(self, network: Network, num_actions: int, tau: float) -> None:
+    def __init__(self, network: Network, tau: float) -> None:
         self.network = network
-        self.target = network.twin()
+        self.target = network.copy()
         self.optimizer = Adam(network)
-        self._n = num_actions
         self._tau = tau
-        self._mover = Target(network, self.target)
-
-    def least(self, outputs: F32) -> F32:
-        """Returns the lower value of each action, shape ``(batch, n)``."""
-        return np.minimum(outputs[:, : self._n], outputs[:, self._n :])
-
-    def loss(self, outputs: F32, actions: Actions, targets: F32) -> tuple[float, F32]:
-        """Returns the mean squared errors of both critics, added, and the gradient with respect to ``outputs``."""
-        batch = len(targets)
-        rows = np.arange(batch)
-        values = outputs.T  # (2 n, batch)
-        gradient = np.zeros_like(values, order="C")
-        loss = 0.0
-        for chosen in (actions, actions + self._n):
-            errors = values[chosen, rows] - targets
-            loss += float(errors @ errors) / batch
-            gradient[chosen, rows] = errors * np.float32(2 / batch)
-        return loss, gradient.T
+        self._mover = TargetUpdate(network, self.target)
 
     def move_target(self) -> None:
         """Moves the slow copy by its share towards the network."""

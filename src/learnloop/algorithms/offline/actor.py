@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from learnloop.algorithms.off_policy.twin_critic import MEANING, TwinCritic, critic_heads
 from learnloop.algorithms.offline.learner import OfflineAlgorithm, OfflineConfig
 from learnloop.algorithms.offline.logged_steps import Minibatch
-from learnloop.algorithms.policies.network_policy import NetworkPolicy
-from learnloop.algorithms.policies.serving import serving_network
+from learnloop.algorithms.policies.network_policy import NetworkPolicy, serving_network
 from learnloop.core.arrays import F32
 from learnloop.core.checks import check_range
 from learnloop.core.spaces import Box, Spaces
 from learnloop.core.stepping import Actions, Masks
 from learnloop.nn.distributions import Categorical, Evaluation, make_distribution
-from learnloop.nn.mlp.network import Head
+from learnloop.nn.mlp.config import Head
 from learnloop.nn.network import Network
-from learnloop.nn.optimizers import Adam, Optimizer
+from learnloop.nn.optimizers import Adam
 
 
 class OfflineActor(OfflineAlgorithm):
@@ -27,23 +28,15 @@ class OfflineActor(OfflineAlgorithm):
         distribution: the family of distributions.
     """
 
+    network_names: ClassVar[tuple[str, ...]] = ("actor",)
+
     def __init__(
-        self,
-        config: OfflineConfig,
-        spaces: Spaces,
-        *,
-        num_lanes: int = 1,
-        seed: int = 0,
-        actor: Network | None = None,
+        self, config: OfflineConfig, spaces: Spaces, *, num_envs: int = 1, seed: int = 0, **networks: Network | None
     ) -> None:
-        super().__init__(config, spaces, num_lanes=num_lanes, seed=seed)
+        super().__init__(config, spaces, num_envs=num_envs, seed=seed, **networks)
         self.distribution = make_distribution(spaces.action)
-        self.actor: Network = self._checked(
-            "actor",
-            actor or self._build("actor", self._actor_heads()),
-            self.distribution.num_parameters,
-            "the parameters of the action distribution",
-        )
+        meaning = "the parameters of the action distribution"
+        self.actor = self._build_network("actor", self._actor_heads(), meaning, shared=False)
 
     def _actor_heads(self) -> list[Head]:
         space = self.spaces.action
@@ -99,43 +92,34 @@ class OfflineActorCritic(OfflineActor):
     """
 
     config: ActorCriticConfig
+    network_names: ClassVar[tuple[str, ...]] = ("actor", "critic")
 
     def __init__(
         self,
         config: ActorCriticConfig,
         spaces: Spaces,
         *,
-        num_lanes: int = 1,
+        num_envs: int = 1,
         seed: int = 0,
-        actor: Network | None = None,
-        critic: Network | None = None,
+        **networks: Network | None,
     ) -> None:
         """Builds it.
 
         Args:
             config: its hyper-parameters.
             spaces: the action space must be discrete.
-            num_lanes: how many environments ``choose`` serves.
+            num_envs: how many environments ``choose`` serves.
             seed: of everything random.
-            actor: of one's own; None: an MLP. From an observation to the logits of the actions.
-            critic: of one's own; None: an MLP. From an observation to two values of each action.
+            networks: ``actor``: from an observation to the logits of the actions. ``critic``: from an observation to
+                two values of each action.
 
         Raises:
             UsageError: the spaces or the networks do not fit.
         """
-        super().__init__(config, spaces, num_lanes=num_lanes, seed=seed, actor=actor)
+        super().__init__(config, spaces, num_envs=num_envs, seed=seed, **networks)
         n = self._discrete().n
-        critic = self._checked("critic", critic or self._build("critic", critic_heads(n)), 2 * n, MEANING)
-        self.critic = TwinCritic(critic, n, config.tau)
+        self.critic = TwinCritic(self._build_network("critic", critic_heads(n), MEANING, shared=False), config.tau)
         self.categorical = Categorical(n)
         self._actor_optimizer = Adam(self.actor)
-
-    def networks(self) -> dict[str, Network]:
-        """Returns its networks, under the names of the constructor's arguments."""
-        return {"actor": self.actor, "critic": self.critic.network}
-
-    def _optimizers(self) -> dict[str, Optimizer]:
-        return {"actor": self._actor_optimizer, "critic": self.critic.optimizer}
-
-    def _kept(self) -> tuple[dict[str, Network], dict[str, Optimizer]]:
-        return {**self.networks(), "target": self.critic.target}, self._optimizers()
+        self._kept_networks["network.target"] = self.critic.target
+        self._kept_optimizers = {"optimizer.actor.": self._actor_optimizer, "optimizer.critic.": self.critic.optimizer}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from learnloop.algorithms.off_policy.twin_critic import critic_loss, least_values
 from learnloop.algorithms.offline.actor import ActorCriticConfig, OfflineActorCritic
 from learnloop.algorithms.offline.learner import Descent
 from learnloop.algorithms.offline.logged_steps import Minibatch
@@ -44,15 +45,15 @@ class AWAC(OfflineActorCritic):
         critic = self.critic
         targets = self._dealt(self._targets(minibatch))
         judged = critic.network.forward(minibatch.observations)
-        critic_loss, critic_gradient = critic.loss(judged, minibatch.actions, targets)
+        loss, critic_gradient = critic_loss(judged, minibatch.actions, targets, 1.0)
         logits = self.actor.forward(minibatch.observations)
-        advantages = self._advantages(critic.least(judged), logits, minibatch)
+        advantages = self._advantages(least_values(judged), logits, minibatch)
         weights = self._dealt(self._weights(advantages))
         evaluation = self.distribution.evaluate(logits, minibatch.actions, minibatch.masks)
         actor_loss, actor_gradient = self._weighted_loss(evaluation, weights)
         self._descend_all(
             [
-                Descent("critic", critic.network, critic.optimizer, critic_gradient, critic_loss),
+                Descent("critic", critic.network, critic.optimizer, critic_gradient, loss),
                 Descent("actor", self.actor, self._actor_optimizer, actor_gradient, actor_loss),
             ],
             learning_rate,
@@ -65,7 +66,7 @@ class AWAC(OfflineActorCritic):
     def _targets(self, minibatch: Minibatch) -> F32:
         """Returns r + gamma E_pi Q'(s', a), shape ``(batch,)``; of a terminated episode r alone."""
         following = minibatch.next_observations
-        judged = self.critic.least(self.critic.target.predict(following))
+        judged = least_values(self.critic.target.predict(following))
         means = self._means(judged, self.actor.predict(following), minibatch.next_masks)
         return minibatch.targets(means)
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from learnloop.algorithms.base.config import Schedule
 from learnloop.algorithms.base.dealing import deal
-from learnloop.algorithms.base.schedules import Schedule
 from learnloop.algorithms.offline.actor import OfflineActor
 from learnloop.algorithms.offline.learner import Descent, OfflineConfig
 from learnloop.algorithms.offline.logged_steps import Minibatch
@@ -18,7 +18,7 @@ from learnloop.core.checks import check_range
 from learnloop.core.spaces import Spaces
 from learnloop.nn.distributions import Evaluation
 from learnloop.nn.network import Network
-from learnloop.nn.optimizers import AdamW, Optimizer
+from learnloop.nn.optimizers import AdamW
 
 
 class BCConfig(OfflineConfig, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="bc"):
@@ -40,7 +40,7 @@ class BCConfig(OfflineConfig, frozen=True, kw_only=True, forbid_unknown_fields=T
 class BC(OfflineActor):
     """Behaviour cloning over discrete, multi-discrete and continuous actions.
 
-    It learns nothing from rewards. The ``shuffled`` twin copies actions, with their masks, that were taken on other
+    It learns nothing from rewards. The shuffled control copies actions, with their masks, that were taken on other
     observations.
     """
 
@@ -50,22 +50,12 @@ class BC(OfflineActor):
     compares = False
 
     def __init__(
-        self, config: BCConfig, spaces: Spaces, *, num_lanes: int = 1, seed: int = 0, actor: Network | None = None
+        self, config: BCConfig, spaces: Spaces, *, num_envs: int = 1, seed: int = 0, **networks: Network | None
     ) -> None:
-        """Builds it.
-
-        Args:
-            config: its hyper-parameters.
-            spaces: all action spaces will do.
-            num_lanes: how many environments ``choose`` serves.
-            seed: of everything random.
-            actor: of one's own; None: an MLP.
-
-        Raises:
-            UsageError: the network does not fit the spaces.
-        """
-        super().__init__(config, spaces, num_lanes=num_lanes, seed=seed, actor=actor)
+        """Builds it; the one of ``networks`` is ``actor``, the other arguments are those of ``Algorithm``."""
+        super().__init__(config, spaces, num_envs=num_envs, seed=seed, **networks)
         self._optimizer = AdamW(self.actor, weight_decay=config.weight_decay)
+        self._kept_optimizers = {"optimizer.actor.": self._optimizer}
 
     def _step(self, minibatch: Minibatch, learning_rate: float) -> None:
         if self.shuffled:
@@ -82,10 +72,3 @@ class BC(OfflineActor):
         self.metrics.add("train/log_prob", log_prob)
         self.metrics.add("train/entropy_loss", -entropy)
         return -log_prob - ent_coef * entropy, evaluation.gradient(-1 / size, -ent_coef / size)
-
-    def networks(self) -> dict[str, Network]:
-        """Returns its network, under the name of the constructor's argument."""
-        return {"actor": self.actor}
-
-    def _kept(self) -> tuple[dict[str, Network], dict[str, Optimizer]]:
-        return self.networks(), {"actor": self._optimizer}

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from learnloop.algorithms.base.schedules import Schedule
-from learnloop.algorithms.off_policy.learner import Target
+from learnloop.algorithms.base.config import Schedule
+from learnloop.algorithms.off_policy.learner import TargetUpdate
 from learnloop.algorithms.offline.learner import Descent, OfflineAlgorithm, OfflineConfig
 from learnloop.algorithms.offline.logged_steps import LoggedSteps, Minibatch
-from learnloop.algorithms.policies.network_policy import NetworkPolicy
-from learnloop.algorithms.policies.serving import serving_network
+from learnloop.algorithms.policies.network_policy import NetworkPolicy, serving_network
 from learnloop.core.arrays import F32
 from learnloop.core.checks import check_range
 from learnloop.core.spaces import Spaces
 from learnloop.core.stepping import Actions, Masks
 from learnloop.nn.distributions import Categorical
-from learnloop.nn.mlp.network import Head
+from learnloop.nn.mlp.config import Head
 from learnloop.nn.network import Network
-from learnloop.nn.optimizers import Adam, Optimizer
+from learnloop.nn.optimizers import Adam
 
 TARGET_ROWS = 512
 """So many go through the target network at once: what its layers give must stay in the cache."""
@@ -59,32 +58,25 @@ class CQL(OfflineAlgorithm):
 
     tag = "cql"
     config_type = CQLConfig
+    network_names = ("network",)
     config: CQLConfig
 
     def __init__(
-        self, config: CQLConfig, spaces: Spaces, *, num_lanes: int = 1, seed: int = 0, network: Network | None = None
+        self, config: CQLConfig, spaces: Spaces, *, num_envs: int = 1, seed: int = 0, **networks: Network | None
     ) -> None:
-        """Builds it.
-
-        Args:
-            config: its hyper-parameters.
-            spaces: the action space must be discrete.
-            num_lanes: how many environments ``choose`` serves.
-            seed: of everything random.
-            network: of one's own; None: an MLP.
+        """Builds it; the one of ``networks`` is ``network``, the other arguments are those of ``Algorithm``.
 
         Raises:
-            UsageError: the spaces or the network do not fit.
+            UsageError: the action space is not discrete, or the network does not fit.
         """
-        super().__init__(config, spaces, num_lanes=num_lanes, seed=seed)
-        n = self._discrete().n
-        built = network or self._build("network", [Head(name="value", size=n)])
-        self.network: Network = self._checked("network", built, n, "the value of each action")
-        self.target: Network = self.network.twin()
-        self._n = n
-        self._distribution = Categorical(n)
-        self._optimizer = Adam(self.network)
-        self._mover = Target(self.network, self.target)
+        super().__init__(config, spaces, num_envs=num_envs, seed=seed, **networks)
+        self._n = self._discrete().n
+        heads = [Head(name="value", size=self._n)]
+        self.network = self._build_network("network", heads, "the value of each action", shared=False)
+        self.target = self._kept_networks["network.target"] = self.network.copy()
+        self._distribution = Categorical(self._n)
+        self._optimizer = self._kept_optimizers["optimizer.network."] = Adam(self.network)
+        self._mover = TargetUpdate(self.network, self.target)
         self._judged: F32 | None = None
         """What the target network says of all ``next_observations`` of the data set; None: not computed."""
 
@@ -165,10 +157,3 @@ class CQL(OfflineAlgorithm):
         """Returns a frozen copy of the greedy policy."""
         network = serving_network(self.network, ("value",))
         return NetworkPolicy(self.spaces, network, outputs="q_values", learned_by=self.tag)
-
-    def networks(self) -> dict[str, Network]:
-        """Returns its network, under the name of the constructor's argument."""
-        return {"network": self.network}
-
-    def _kept(self) -> tuple[dict[str, Network], dict[str, Optimizer]]:
-        return {"network": self.network, "target": self.target}, {"network": self._optimizer}

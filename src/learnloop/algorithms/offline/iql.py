@@ -9,15 +9,16 @@ import math
 
 import numpy as np
 
+from learnloop.algorithms.off_policy.twin_critic import critic_loss, least_values
 from learnloop.algorithms.offline.actor import ActorCriticConfig, OfflineActorCritic
 from learnloop.algorithms.offline.learner import Descent
 from learnloop.algorithms.offline.logged_steps import Minibatch
 from learnloop.core.arrays import F32
 from learnloop.core.checks import check_range
 from learnloop.core.spaces import Spaces
-from learnloop.nn.mlp.network import Head
+from learnloop.nn.mlp.config import Head
 from learnloop.nn.network import Network
-from learnloop.nn.optimizers import Adam, Optimizer
+from learnloop.nn.optimizers import Adam
 
 
 class IQLConfig(ActorCriticConfig, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="iql"):
@@ -47,52 +48,37 @@ class IQL(OfflineActorCritic):
 
     tag = "iql"
     config_type = IQLConfig
+    network_names = ("actor", "critic", "value")
     config: IQLConfig
 
     def __init__(
-        self,
-        config: IQLConfig,
-        spaces: Spaces,
-        *,
-        num_lanes: int = 1,
-        seed: int = 0,
-        value: Network | None = None,
-        **networks: Network | None,
+        self, config: IQLConfig, spaces: Spaces, *, num_envs: int = 1, seed: int = 0, **networks: Network | None
     ) -> None:
         """Builds it.
 
-        Args:
-            config: its hyper-parameters.
-            spaces: the action space must be discrete.
-            num_lanes: how many environments ``choose`` serves.
-            seed: of everything random.
-            value: of one's own; None: an MLP. From an observation to its value.
-            networks: ``actor`` and ``critic``, as of ``OfflineActorCritic``.
-
-        Raises:
-            UsageError: the spaces or the networks do not fit.
+        ``networks`` are ``value``, from an observation to its value, and those of ``OfflineActorCritic``.
         """
-        super().__init__(config, spaces, num_lanes=num_lanes, seed=seed, **networks)
-        built = value or self._build("value", [Head(name="value", size=1)])
-        self.value: Network = self._checked("value", built, 1, "the value of the observation")
-        self._value_optimizer = Adam(self.value)
+        super().__init__(config, spaces, num_envs=num_envs, seed=seed, **networks)
+        heads = [Head(name="value", size=1)]
+        self.value = self._build_network("value", heads, "the value of the observation", shared=False)
+        self._value_optimizer = self._kept_optimizers["optimizer.value."] = Adam(self.value)
 
     def _step(self, minibatch: Minibatch, learning_rate: float) -> None:
         """Computes all losses with the networks as they are, and moves them then."""
         critic, rows = self.critic, np.arange(len(minibatch.rows))
-        judged = critic.least(critic.target.predict(minibatch.observations))[rows, minibatch.actions]
+        judged = least_values(critic.target.predict(minibatch.observations))[rows, minibatch.actions]
         targets = self._dealt(self._targets(minibatch))
         outputs = self.value.forward(minibatch.observations)
         advantages = judged - outputs[:, 0]
         value_loss, value_gradient = self._value_loss(advantages)
-        critic_loss, critic_gradient = critic.loss(
-            critic.network.forward(minibatch.observations), minibatch.actions, targets
+        loss, critic_gradient = critic_loss(
+            critic.network.forward(minibatch.observations), minibatch.actions, targets, 1.0
         )
         weights = self._dealt(self._weights(advantages))
         actor_loss, actor_gradient = self._weighted_loss(self._evaluate(minibatch), weights)
         self._descend_all(
             [
-                Descent("critic", critic.network, critic.optimizer, critic_gradient, critic_loss),
+                Descent("critic", critic.network, critic.optimizer, critic_gradient, loss),
                 Descent("value", self.value, self._value_optimizer, value_gradient, value_loss),
                 Descent("actor", self.actor, self._actor_optimizer, actor_gradient, actor_loss),
             ],
@@ -119,10 +105,3 @@ class IQL(OfflineActorCritic):
         most = np.float32(math.log(self.config.max_weight))
         weights: F32 = np.exp(np.minimum(advantages * np.float32(self.config.beta), most))
         return weights
-
-    def networks(self) -> dict[str, Network]:
-        """Returns its networks, under the names of the constructor's arguments."""
-        return {**super().networks(), "value": self.value}
-
-    def _optimizers(self) -> dict[str, Optimizer]:
-        return {**super()._optimizers(), "value": self._value_optimizer}

@@ -14,25 +14,22 @@ from typing import Any, ClassVar, Literal, NamedTuple, NoReturn
 import numpy as np
 
 from learnloop.algorithms.base.algorithm import Algorithm
-from learnloop.algorithms.base.chosen import Chosen
-from learnloop.algorithms.base.config import AlgorithmConfig
+from learnloop.algorithms.base.config import AlgorithmConfig, check_max_norm, value_at
 from learnloop.algorithms.base.dealing import deal
-from learnloop.algorithms.base.diagnostics import MAX_ROWS, dormant_ratio
-from learnloop.algorithms.base.schedules import value_at
-from learnloop.algorithms.base.states import AlgorithmState, part_of, prefixed, put_parameters
-from learnloop.algorithms.live.episodes import LiveStep
+from learnloop.algorithms.base.metrics import MAX_ROWS
+from learnloop.algorithms.live.episodes import Chosen, LiveStep
 from learnloop.algorithms.off_policy.learner import CHANGE_INTERVAL, DORMANT_INTERVAL
 from learnloop.algorithms.offline.logged_steps import LoggedSteps, Minibatch
 from learnloop.core.arrays import F32
 from learnloop.core.checks import check_range
 from learnloop.core.datasets import Dataset
 from learnloop.core.errors import CorruptError, UsageError
-from learnloop.core.seeding import derive_seed, generator
+from learnloop.core.seeding import generator
 from learnloop.core.spaces import Discrete, Spaces
-from learnloop.core.stepping import Actions, LaneStep, Masks
-from learnloop.nn.mlp.network import MLP, Head, MLPConfig
+from learnloop.core.stepping import Actions, EnvStep, Masks
 from learnloop.nn.network import Network
 from learnloop.nn.optimizers import Optimizer
+from learnloop.system.state_file import State
 
 
 class OfflineConfig(AlgorithmConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,8 +47,7 @@ class OfflineConfig(AlgorithmConfig, frozen=True, kw_only=True, forbid_unknown_f
         """Refuses values without a meaning."""
         super().__post_init__()
         check_range("batch_size", self.batch_size, 1)
-        if self.max_grad_norm is not None and not self.max_grad_norm > 0:
-            raise UsageError(f"max_grad_norm is {self.max_grad_norm}; it must be above 0, or None for no clipping")
+        check_max_norm(self.max_grad_norm)
         if self.dropout:
             raise UsageError(
                 f"dropout is {self.dropout}; what learns from logged data has none. Use layer_norm, or weight_decay of "
@@ -81,7 +77,7 @@ class OfflineAlgorithm(Algorithm):
     """The part of algorithms that learn from logged data that is not their loss.
 
     With ``shuffled``, what is learned from rewards (the targets of values, and the advantages that weigh actions; for
-    behaviour cloning the actions) is dealt anew among the rows of each minibatch. Rewards alone would not do: where
+    behaviour cloning the actions) is dealt among the rows of each minibatch. Rewards alone would not do: where
     each step pays 1 and only the length of an episode counts, as in CartPole, shuffled rewards are the true ones.
     What is left is what can be learned without rewards: to act as the logs do.
 
@@ -94,8 +90,10 @@ class OfflineAlgorithm(Algorithm):
     compares: ClassVar[bool] = True
     """Whether it compares actions by their rewards, and so needs a data set with at least two."""
 
-    def __init__(self, config: OfflineConfig, spaces: Spaces, *, num_lanes: int = 1, seed: int = 0) -> None:
-        super().__init__(config, spaces, num_lanes=num_lanes, seed=seed)
+    def __init__(
+        self, config: OfflineConfig, spaces: Spaces, *, num_envs: int = 1, seed: int = 0, **networks: Network | None
+    ) -> None:
+        super().__init__(config, spaces, num_envs=num_envs, seed=seed, **networks)
         self._steps: LoggedSteps | None = None
         self._fingerprint: str | None = None
         """Of the data set that was loaded, or that a restored state learned from; None: not looked at yet."""
@@ -156,17 +154,16 @@ class OfflineAlgorithm(Algorithm):
         self.metrics.set("train/learning_rate", learning_rate)
         num_before = self.num_updates
         is_due = num_before // CHANGE_INTERVAL != (num_before + count) // CHANGE_INTERVAL
-        before = self._all_parameters() if is_due else None
+        before = self._all_parameters() if is_due else []
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite stops it, with the update's number
             for _ in range(count):
                 self._step(steps.draw(self._rng), learning_rate)
                 self.num_updates += 1
         self.metrics.set("train/n_updates", self.num_updates)
-        if before is not None:
-            norm, change = np.linalg.norm(before), np.linalg.norm(self._all_parameters() - before)
-            self.metrics.set("train/weight_change", float(change / norm) if norm else float("nan"))
+        if is_due:
+            self._note_change(before)
         if num_before // DORMANT_INTERVAL != self.num_updates // DORMANT_INTERVAL:
-            self._note_dormant(steps)
+            self._note_dormant(steps.some_observations(MAX_ROWS))
 
     @abstractmethod
     def _step(self, minibatch: Minibatch, learning_rate: float) -> None:
@@ -184,16 +181,8 @@ class OfflineAlgorithm(Algorithm):
         self.metrics.add("train/gradient_norm", math.hypot(*norms))
 
     def _dealt(self, values: F32) -> F32:
-        """Returns ``values``, shape ``(batch,)``; those of a shuffled twin are dealt anew among the rows."""
+        """Returns ``values``, shape ``(batch,)``; those of a shuffled control are dealt among the rows."""
         return deal(values, self._rng) if self.shuffled else values
-
-    def _note_dormant(self, steps: LoggedSteps) -> None:
-        found = dormant_ratio(next(iter(self.networks().values())), steps.some_observations(MAX_ROWS))
-        if found is not None:
-            self.metrics.set("train/dormant_ratio", found)
-
-    def _all_parameters(self) -> F32:
-        return np.concatenate([network.parameters for network in self.networks().values()])
 
     # Acting ------------------------------------------------------------------------------------------------------
 
@@ -202,13 +191,13 @@ class OfflineAlgorithm(Algorithm):
         """Returns an action for each row, as what was learned has it."""
 
     def choose(self, observations: F32, masks: Masks | None = None) -> Actions:
-        """Returns an action for each lane: a draw from the learned policy, or its best one where it draws none.
+        """Returns an action for each env: a draw from the learned policy, or its best one where it draws none.
 
         Nothing is learned from what comes of them, and acting changes no training. ``Algorithm.choose`` has the
         arguments.
         """
-        if len(observations) != self.num_lanes:
-            raise UsageError(f"{len(observations)} observations were given for {self.num_lanes} lanes")
+        if len(observations) != self.num_envs:
+            raise UsageError(f"{len(observations)} observations were given for {self.num_envs} envs")
         return self._act(observations, masks)
 
     def act(self, observation: Any, *, episode: str = "episode", mask: Any = None) -> Any:
@@ -226,7 +215,7 @@ class OfflineAlgorithm(Algorithm):
     def _choose(self, observations: F32, masks: Masks | None) -> Chosen:
         return Chosen(self._act(observations, masks))
 
-    def record(self, step: LaneStep) -> None:
+    def record(self, step: EnvStep) -> None:
         """Raises UsageError: it learns from a data set."""
         self._refuse("record")
 
@@ -264,65 +253,32 @@ class OfflineAlgorithm(Algorithm):
             raise UsageError(f"{self.tag} needs a discrete action space, not {space}; bc takes all")
         return space
 
-    def _build(self, name: str, heads: Sequence[Head]) -> MLP:
-        """Returns a network from observations to ``heads``, each with hidden layers of its own."""
-        config = self.config
-        architecture = MLPConfig(
-            input_size=self.encoder.size,
-            hidden=config.net_arch,
-            heads=tuple(heads),
-            shared=False,
-            activation=config.activation,
-            layer_norm=config.layer_norm,
-            init=config.init,
-        )
-        return MLP(architecture, seed=derive_seed(self.seed, self.tag, name))
+    def _more_state(self) -> State:
+        """Returns what else is kept; of the data set the fingerprint alone."""
+        return State({}, {"acting_rng": self._acting_rng.bit_generator.state, "data": self.fingerprint})
 
-    def _checked(self, name: str, network: Network, output_size: int, what: str) -> Network:
-        """Returns ``network`` if it maps encoded observations to ``output_size`` numbers, which are ``what``."""
-        found = (network.input_size, network.output_size)
-        if found != (self.encoder.size, output_size):
-            raise UsageError(
-                f"the {name} maps {found[0]} numbers to {found[1]}; {self.tag} with these spaces needs "
-                f"{self.encoder.size} to {output_size}: {what}"
-            )
-        return network
-
-    @abstractmethod
-    def _kept(self) -> tuple[dict[str, Network], dict[str, Optimizer]]:
-        """Returns all networks and optimisers whose state is kept."""
-
-    def state(self) -> AlgorithmState:
-        """Returns a copy of everything but the data set, of which it holds the fingerprint."""
-        networks, optimizers = self._kept()
-        tensors = {f"network.{name}": network.parameters.copy() for name, network in networks.items()}
-        for name, optimizer in optimizers.items():
-            tensors |= prefixed(f"optimizer.{name}.", optimizer.state())
-        more = {"acting_rng": self._acting_rng.bit_generator.state, "data": self.fingerprint}
-        return AlgorithmState(tensors, {**self._base_values(), **more})
-
-    def restore(self, state: AlgorithmState) -> None:
+    def restore(self, state: State) -> None:
         """Goes on from ``state``, bit for bit, once the data set is loaded that it learned from.
 
         Raises:
             CorruptError: it is not the state of such an algorithm, or it learned from another data set than the loaded
                 one.
         """
-        networks, optimizers = self._kept()
         try:
             data = _fingerprint_of(state.values)
-            if self._steps is not None and data not in (None, self.fingerprint):
-                raise ValueError(f"it has learned from the data set {data}, not from {self.fingerprint}")
-            self._restore_base(state.values)
-            for name, network in networks.items():
-                put_parameters(network, state.tensors[f"network.{name}"], f"the network {name}")
-            for name, optimizer in optimizers.items():
-                optimizer.restore(part_of(state.tensors, f"optimizer.{name}."))
-            self._acting_rng.bit_generator.state = state.values["acting_rng"]
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError) as error:
             raise CorruptError(f"the state is not one of this {self.tag}: {error}") from error
+        if self._steps is not None and data not in (None, self.fingerprint):
+            raise CorruptError(
+                f"the state is not one of this {self.tag}: it has learned from the data set {data}, not from "
+                f"{self.fingerprint}"
+            )
+        super().restore(state)
         self._fingerprint = data
         self._forget_derived()
+
+    def _restore_more(self, state: State) -> None:
+        self._acting_rng.bit_generator.state = state.values["acting_rng"]
 
 
 def _fingerprint_of(values: Mapping[str, Any]) -> str | None:

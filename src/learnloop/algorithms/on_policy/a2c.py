@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from learnloop.algorithms.base.schedules import Schedule, value_at
+from learnloop.algorithms.base.config import Schedule, value_at
 from learnloop.algorithms.on_policy.advantages import standardised
 from learnloop.algorithms.on_policy.learner import OnPolicyAlgorithm, OnPolicyConfig
 from learnloop.algorithms.on_policy.rollout import Batch

@@ -13,24 +13,19 @@ here one process writes, so that no update is lost or half seen.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from learnloop.algorithms.base.scaling import ObservationScaler, RewardScaler
-from learnloop.algorithms.base.schedules import value_at
-from learnloop.algorithms.base.states import AlgorithmState, count_of
+from learnloop.algorithms.base.config import value_at
+from learnloop.algorithms.base.states import count_of
 from learnloop.algorithms.on_policy.a2c import A2C, A2CConfig
 from learnloop.core.arrays import F32, F64
 from learnloop.core.checks import check_range
-from learnloop.core.errors import CorruptError, DivergedError, UsageError
-from learnloop.core.seeding import derive_seed, generator
+from learnloop.core.errors import DivergedError, UsageError
 from learnloop.core.spaces import Spaces
-from learnloop.nn.mlp.network import MLP
 from learnloop.nn.network import Network
-from learnloop.nn.optimizers import gradient_norm
+from learnloop.nn.optimizers import Optimizer
+from learnloop.system.state_file import State
 
 MAX_WORKERS = 64
 
@@ -65,22 +60,16 @@ class A3C(A2C):
     config_type = A3CConfig
     config: A3CConfig
 
+    drawn_as = A2C.tag  # with one worker it is A2C to the bit
+
     def __init__(
-        self,
-        config: A3CConfig,
-        spaces: Spaces,
-        *,
-        num_lanes: int = 1,
-        seed: int = 0,
-        network: Network | None = None,
+        self, config: A3CConfig, spaces: Spaces, *, num_envs: int = 1, seed: int = 0, **networks: Network | None
     ) -> None:
-        super().__init__(config, spaces, num_lanes=num_lanes, seed=seed, network=network)
-        self._rng = generator(seed, A2C.tag)  # A2C's random numbers: with one worker it is A2C to the bit
+        super().__init__(config, spaces, num_envs=num_envs, seed=seed, **networks)
         self.num_stale_dropped = 0
         self.staleness_max = 0
-
-    def _build_network(self) -> MLP:
-        return MLP(super()._build_network().config, seed=derive_seed(self.seed, A2C.tag, "network"))
+        self._only_looks = False
+        """Whether a gradient is found and no step taken along it."""
 
     # A worker's part ---------------------------------------------------------------------------------------------
 
@@ -100,13 +89,18 @@ class A3C(A2C):
         Raises:
             DivergedError: a reward, a value, the loss or the gradient is not finite.
         """
-        optimizer, num_updates = self.optimizer, self.num_updates
-        self.optimizer = _Still()
+        num_updates, self._only_looks = self.num_updates, True
         try:
             found = self.learn()
         finally:
-            self.optimizer, self.num_updates = optimizer, num_updates
+            self.num_updates, self._only_looks = num_updates, False
         return self.network.gradients if found else None
+
+    def _move(
+        self, network: Network, optimizer: Optimizer, norm: float, learning_rate: float, max_grad_norm: float | None
+    ) -> None:
+        if not self._only_looks:
+            super()._move(network, optimizer, norm, learning_rate, max_grad_norm)
 
     # The learner's part ------------------------------------------------------------------------------------------
 
@@ -136,7 +130,7 @@ class A3C(A2C):
         norm = self._checked_norm(gradient)
         np.copyto(network.gradients, gradient)
         learning_rate = value_at(config.learning_rate, self.progress)
-        before = network.parameters.copy()
+        before = self._all_parameters()
         self._move(network, self.optimizer, norm, learning_rate, config.max_grad_norm)
         self.num_updates += 1
         self._note_step(before, norm, learning_rate)
@@ -148,36 +142,27 @@ class A3C(A2C):
         self.metrics.set("train/staleness_max", self.staleness_max)
         self.metrics.set("train/num_stale_dropped", self.num_stale_dropped)
 
-    def _note_step(self, before: F32, norm: float, learning_rate: float) -> None:
-        size = gradient_norm(before)
-        before -= self.network.parameters
-        change = gradient_norm(before)
-        if not math.isfinite(change):
+    def _note_step(self, before: list[F32], norm: float, learning_rate: float) -> None:
+        if not math.isfinite(self._note_change(before)):
             raise DivergedError(f"after update {self.num_updates} the parameters are not finite")
-        metrics = self.metrics
-        metrics.add("train/gradient_norm", norm)
-        metrics.set("train/num_non_finite", 0)
-        metrics.set("train/weight_change", change / size if size else float("nan"))
-        metrics.set("train/learning_rate", learning_rate)
-        metrics.set("train/n_updates", self.num_updates)
+        self.metrics.add("train/gradient_norm", norm)
+        self.metrics.set("train/num_non_finite", 0)
+        self.metrics.set("train/learning_rate", learning_rate)
 
     # Scales of observations and rewards, which all workers see to together -----------------------------------------
-
-    def _scalers(self) -> list[ObservationScaler | RewardScaler]:
-        return [scaler for scaler in (self.observation_scaler, self.reward_scaler) if scaler is not None]
 
     def moments(self) -> F64:
         """Returns what the scales are made of: count, means and sums of squares of each; empty where nothing is scaled.
 
         Their shape is ``(num_moments,)``.
         """
-        parts = [scaler.state()[name] for scaler in self._scalers() for name in ("count", "mean", "squares")]
+        parts = [scaler.state()[name] for scaler in self._scalers().values() for name in ("count", "mean", "squares")]
         return np.concatenate([np.zeros(0), *parts])
 
     def put_moments(self, moments: F64) -> None:
         """Scales by ``moments``, which ``moments`` of such an algorithm returned."""
         start = 0
-        for scaler in self._scalers():
+        for scaler in self._scalers().values():
             state = scaler.state()
             size = len(state["mean"])
             count, mean, squares = np.split(moments[start : start + 1 + 2 * size], [1, 1 + size])
@@ -194,7 +179,7 @@ class A3C(A2C):
             self.put_moments(after)
             return
         start = 0
-        for scaler in self._scalers():
+        for scaler in self._scalers().values():
             part = slice(start, start + 1 + 2 * len(scaler.state()["mean"]))
             ours[part] = _joined(ours[part], _added(before[part], after[part]))
             start = part.stop
@@ -202,34 +187,14 @@ class A3C(A2C):
 
     # Keeping -----------------------------------------------------------------------------------------------------
 
-    def state(self) -> AlgorithmState:
-        """Returns a copy of everything; what workers do at the time is not in it."""
-        tensors, values = super().state()
+    def _more_state(self) -> State:
         counts = {"num_stale_dropped": self.num_stale_dropped, "staleness_max": self.staleness_max}
-        return AlgorithmState(tensors, {**values, **counts})
+        return State(super()._more_state().tensors, counts)
 
-    def restore(self, state: AlgorithmState) -> None:
-        """Goes on from ``state``: weights, optimiser and counters exactly."""
-        try:
-            counts = [count_of(state.values, name) for name in ("num_stale_dropped", "staleness_max")]
-        except (KeyError, ValueError) as error:
-            raise CorruptError(f"the state is not one of this {self.tag}: {error}") from error
-        super().restore(state)
-        self.num_stale_dropped, self.staleness_max = counts
-
-
-class _Still:
-    """An optimiser that leaves the parameters as they are: only the gradient is wanted."""
-
-    def step(self, learning_rate: float, gradient_scale: float = 1.0) -> None:
-        """Does nothing."""
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Returns nothing; it remembers nothing."""
-        return {}
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Has nothing to go on from."""
+    def _restore_more(self, state: State) -> None:
+        self.num_stale_dropped = count_of(state.values, "num_stale_dropped")
+        self.staleness_max = count_of(state.values, "staleness_max")
+        super()._restore_more(state)
 
 
 def _added(before: F64, after: F64) -> F64:

@@ -1,6 +1,6 @@
-"""What actions were worth: generalised advantage estimates and V-trace, over lanes side by side.
+"""What actions were worth: generalised advantage estimates and V-trace, over envs side by side.
 
-All arrays have shape ``(num_steps, num_lanes)``. ``next_values`` is the value of what each action led to: 0 where the
+All arrays have shape ``(num_steps, num_envs)``. ``next_values`` is the value of what each action led to: 0 where the
 episode terminated, the value of the last observation where it was truncated. ``ended`` says that the row after it
 belongs to another episode, so nothing is carried over.
 """
@@ -15,7 +15,7 @@ from learnloop.core.arrays import F32, Bools
 
 
 def gae(rewards: F32, values: F32, next_values: F32, ended: Bools, *, gamma: float, gae_lambda: float) -> F32:
-    """Returns the advantage of each action, shape ``(num_steps, num_lanes)``.
+    """Returns the advantage of each action, shape ``(num_steps, num_envs)``.
 
     With ``gae_lambda`` 1 it is the n-step return minus the value.
 
@@ -33,11 +33,11 @@ class VTrace(NamedTuple):
     """What V-trace says of historical transitions."""
 
     targets: F32
-    """v_s: what the value is to become, shape ``(num_steps, num_lanes)``."""
+    """v_s: what the value is to become, shape ``(num_steps, num_envs)``."""
     advantages: F32
-    """Not yet weighted by rho, shape ``(num_steps, num_lanes)``."""
+    """Not yet weighted by rho, shape ``(num_steps, num_envs)``."""
     weights: F32
-    """rho: the truncated importance weight of each action, shape ``(num_steps, num_lanes)``."""
+    """rho: the truncated importance weight of each action, shape ``(num_steps, num_envs)``."""
 
 
 def vtrace(

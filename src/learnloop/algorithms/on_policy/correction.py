@@ -27,7 +27,7 @@ from learnloop.algorithms.on_policy.rollout import Batch, Steps
 from learnloop.core.arrays import F32, Bools
 
 
-class Judged(NamedTuple):
+class JudgedSteps(NamedTuple):
     """What the policy that learns says of steps, each of shape ``(num_steps,)``."""
 
     log_probs: F32
@@ -35,7 +35,7 @@ class Judged(NamedTuple):
 
 
 def corrected(
-    steps: Steps, is_own: Bools, judged: Judged | None, bootstraps: F32, *, gamma: float, gae_lambda: float
+    steps: Steps, is_own: Bools, judged: JudgedSteps | None, bootstraps: F32, *, gamma: float, gae_lambda: float
 ) -> Batch:
     """Returns ``steps`` with what they were worth, as the module says.
 
@@ -58,13 +58,13 @@ def corrected(
     ahead[:-1] = values[1:]
     ahead[steps.ended] = 0
     ahead[steps.cut] = bootstraps
-    lane = (steps.rewards[:, None], values[:, None], ahead[:, None], steps.ended[:, None])
+    columns = (steps.rewards[:, None], values[:, None], ahead[:, None], steps.ended[:, None])
     weights: F32 | None = None
     if is_own.all():  # the same numbers, in a third of the work
-        advantages = gae(*lane, gamma=gamma, gae_lambda=gae_lambda)[:, 0]
+        advantages = gae(*columns, gamma=gamma, gae_lambda=gae_lambda)[:, 0]
         returns = advantages + values
     else:
-        found = vtrace(*lane, log_ratios[:, None], gamma=gamma, gae_lambda=gae_lambda)
+        found = vtrace(*columns, log_ratios[:, None], gamma=gamma, gae_lambda=gae_lambda)
         advantages, returns, weights = (each[:, 0] for each in (found.advantages, found.targets, found.weights))
     return Batch(
         observations=steps.observations,

@@ -5,36 +5,30 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from learnloop.algorithms.base.algorithm import Algorithm
-from learnloop.algorithms.base.chosen import Chosen
-from learnloop.algorithms.base.config import AlgorithmConfig
+from learnloop.algorithms.base.config import AlgorithmConfig, check_max_norm, value_at
 from learnloop.algorithms.base.dealing import deal, deal_centred
-from learnloop.algorithms.base.diagnostics import dormant_ratio
 from learnloop.algorithms.base.scaling import ObservationScaler, RewardScaler
-from learnloop.algorithms.base.schedules import value_at
-from learnloop.algorithms.base.states import AlgorithmState, part_of, prefixed, put_parameters
-from learnloop.algorithms.live.episodes import LiveSegments, LiveStep
+from learnloop.algorithms.base.states import part_of, prefixed
+from learnloop.algorithms.live.episodes import Chosen, LiveSegments, LiveStep
 from learnloop.algorithms.on_policy.advantages import explained_variance, gae
-from learnloop.algorithms.on_policy.correction import Judged, corrected
+from learnloop.algorithms.on_policy.correction import JudgedSteps, corrected
 from learnloop.algorithms.on_policy.historical import check_segment
 from learnloop.algorithms.on_policy.rollout import Batch, Rollout, Segment, Steps, join, joined_segments, live_steps
-from learnloop.algorithms.policies.network_policy import NetworkPolicy
-from learnloop.algorithms.policies.serving import serving_network
+from learnloop.algorithms.policies.network_policy import NetworkPolicy, serving_network
 from learnloop.core.arrays import F32, Bools
 from learnloop.core.checks import check_range
-from learnloop.core.errors import CorruptError, DivergedError, UsageError
-from learnloop.core.seeding import derive_seed
+from learnloop.core.errors import DivergedError, UsageError
 from learnloop.core.spaces import Box, Spaces
-from learnloop.core.stepping import Actions, LaneStep, Masks
+from learnloop.core.stepping import Actions, EnvStep, Masks
 from learnloop.nn.distributions import Evaluation, make_distribution
-from learnloop.nn.mlp.network import MLP, Head, MLPConfig
+from learnloop.nn.mlp.config import Head
 from learnloop.nn.network import Network
 from learnloop.nn.optimizers import Adam, Optimizer
+from learnloop.system.state_file import State, Tensors
 
 LIVE_ROOM = 4
 """Live steps for so many updates are kept. Where nobody calls ``learn``, the oldest make room, and are counted in
@@ -45,7 +39,7 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, kw_only=True, forbid_unknown_
     """What the configs of PPO and A2C share."""
 
     n_steps: int = 2048
-    """How many steps of each lane an update learns from."""
+    """How many steps of each env an update learns from."""
     gae_lambda: float = 0.95
     """Between bias (0) and variance (1) of advantages."""
     normalize_advantage: bool = True
@@ -73,8 +67,7 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, kw_only=True, forbid_unknown_
         check_range("ent_coef", self.ent_coef, 0, 1e6)
         check_range("vf_coef", self.vf_coef, 0, 1e6)
         check_range("log_std_init", self.log_std_init, -20, 5)
-        if self.max_grad_norm is not None and not self.max_grad_norm > 0:
-            raise UsageError(f"max_grad_norm is {self.max_grad_norm}; it must be above 0, or None for no clipping")
+        check_max_norm(self.max_grad_norm)
 
 
 class OnPolicyAlgorithm(Algorithm):
@@ -90,35 +83,33 @@ class OnPolicyAlgorithm(Algorithm):
     """
 
     config: OnPolicyConfig
+    network_names = ("network",)
 
     def __init__(
-        self,
-        config: OnPolicyConfig,
-        spaces: Spaces,
-        *,
-        num_lanes: int = 1,
-        seed: int = 0,
-        network: Network | None = None,
+        self, config: OnPolicyConfig, spaces: Spaces, *, num_envs: int = 1, seed: int = 0, **networks: Network | None
     ) -> None:
-        super().__init__(config, spaces, num_lanes=num_lanes, seed=seed)
+        """Builds it; the one of ``networks`` is ``network``, the other arguments are those of ``Algorithm``."""
+        super().__init__(config, spaces, num_envs=num_envs, seed=seed, **networks)
         self.distribution = make_distribution(spaces.action)
-        self.network: Network = network or self._build_network()
-        self._check_network()
+        meaning = "the parameters of the action distribution, then the value"
+        self.network = self._build_network("network", self._heads(), meaning, shared=config.shared_trunk)
         self.optimizer = self._build_optimizer()
-        self._rollout = Rollout(config.n_steps, num_lanes, self.encoder.size, spaces.action)
+        self._kept_networks = {"parameters": self.network}
+        self._kept_optimizers = {"optimizer.": self.optimizer}
+        self._rollout = Rollout(config.n_steps, num_envs, self.encoder.size, spaces.action)
         self.observation_scaler = ObservationScaler(self.encoder.size) if config.normalize_observations else None
-        self.reward_scaler = RewardScaler(num_lanes, config.gamma) if config.normalize_rewards else None
+        self.reward_scaler = RewardScaler(num_envs, config.gamma) if config.normalize_rewards else None
         self._chosen: Chosen | None = None
         self._last_observations: F32 | None = None
-        self.segments = LiveSegments(LIVE_ROOM * config.n_steps * num_lanes)
+        self.segments = LiveSegments(LIVE_ROOM * config.n_steps * num_envs)
         self.num_stale = 0
         self._resetting: Bools | None = None
-        """Which lanes will only reset themselves in the next step."""
+        """Which envs will only reset themselves in the next step."""
 
     # Acting ------------------------------------------------------------------------------------------------------
 
     def choose(self, observations: F32, masks: Masks | None = None) -> Actions:
-        """Returns an action for each lane, drawn from the policy; ``Algorithm.choose`` has the arguments."""
+        """Returns an action for each env, drawn from the policy; ``Algorithm.choose`` has the arguments."""
         rollout, at = self._rollout, self._rollout.position
         if rollout.is_full:
             raise UsageError(f"the rollout holds its {rollout.num_steps} steps; call learn before the next choose")
@@ -157,7 +148,7 @@ class OnPolicyAlgorithm(Algorithm):
 
     # Recording ---------------------------------------------------------------------------------------------------
 
-    def record(self, step: LaneStep) -> None:
+    def record(self, step: EnvStep) -> None:
         """Takes what came of the actions that ``choose`` returned last."""
         if self._chosen is None:
             raise UsageError("record was called without choose; each record tells what came of one choose")
@@ -171,9 +162,9 @@ class OnPolicyAlgorithm(Algorithm):
         if ended.any():
             cut = np.flatnonzero(step.truncated & ~step.terminated)
             if len(cut):
-                rollout.bootstraps[at, cut] = self._values(step.final_observations[cut])
+                rollout.bootstraps[at, cut] = self.value(step.final_observations[cut])
         if step.valid is None:
-            self.num_steps += self.num_lanes
+            self.num_steps += self.num_envs
         else:
             self.num_steps += self._record_valid(step.valid)
         rollout.position += 1
@@ -181,9 +172,9 @@ class OnPolicyAlgorithm(Algorithm):
         self._chosen = None
 
     def _record_valid(self, valid: Bools) -> int:
-        """Marks the lanes that only reset themselves; returns how many others there are."""
+        """Marks the envs that only reset themselves; returns how many others there are."""
         num_valid = int(np.count_nonzero(valid))
-        if num_valid < self.num_lanes:
+        if num_valid < self.num_envs:
             at = self._rollout.position
             self._rollout.valid[at] = valid
             self._rollout.ended[at] |= ~valid
@@ -191,7 +182,7 @@ class OnPolicyAlgorithm(Algorithm):
         return num_valid
 
     def interrupt(self) -> None:
-        """Cuts the running episodes of all lanes, as truncated."""
+        """Cuts the running episodes of all envs, as truncated."""
         at = self._rollout.position - 1
         self._resetting = None
         if self.reward_scaler is not None:
@@ -200,10 +191,10 @@ class OnPolicyAlgorithm(Algorithm):
             return
         running = np.flatnonzero(~self._rollout.ended[at])
         if len(running):
-            self._rollout.bootstraps[at, running] = self._values(self._last_observations[running])
+            self._rollout.bootstraps[at, running] = self.value(self._last_observations[running])
             self._rollout.ended[at, running] = True
 
-    def _values(self, observations: F32) -> F32:
+    def value(self, observations: F32) -> F32:
         """Returns the values of encoded observations, shape ``(batch,)``; dropout is off."""
         if self.observation_scaler is not None:
             observations = self.observation_scaler.apply(observations)
@@ -228,18 +219,18 @@ class OnPolicyAlgorithm(Algorithm):
     # Learning ----------------------------------------------------------------------------------------------------
 
     def learn(self) -> bool:
-        """Updates once ``n_steps`` of each lane are recorded, or as many of live episodes; returns whether it did."""
+        """Updates once ``n_steps`` of each env are recorded, or as many of live episodes; returns whether it did."""
         batches = []
         if self._rollout.is_full:
             batches.append(self.rollout_batch())
-        if self.segments.num_steps >= self.config.n_steps * self.num_lanes:
+        if self.segments.num_steps >= self.config.n_steps * self.num_envs:
             self._warn_of_schedules()
             batches.append(self.live_batch(self.segments))
             self.segments.clear()
         if not batches:
             return False
         batch = join(batches, self.spaces.action)
-        if batch.size:  # all lanes may have done nothing but reset themselves
+        if batch.size:  # all envs may have done nothing but reset themselves
             self._learn_batch(batch)
         if self._rollout.is_full:
             self._rollout.clear()
@@ -267,7 +258,7 @@ class OnPolicyAlgorithm(Algorithm):
         rollout, last = self._rollout, self._last_observations
         if last is None:
             raise UsageError("the rollout's last observations are not known; call record before learn")
-        last_values = self._values(last)
+        last_values = self.value(last)
         advantages = gae(
             rollout.rewards,
             rollout.values,
@@ -298,18 +289,18 @@ class OnPolicyAlgorithm(Algorithm):
             steps = steps._replace(dropout=self._rng.integers(self.network.num_masks, size=steps.size))
         return self._corrected(steps, np.zeros(steps.size, dtype=np.bool_), self._judged(steps))
 
-    def _judged(self, steps: Steps) -> Judged:
+    def _judged(self, steps: Steps) -> JudgedSteps:
         outputs = self.network.predict(steps.observations, steps.dropout).copy()
         evaluation = self.distribution.evaluate(outputs[:, :-1], steps.actions, steps.masks)
-        return Judged(evaluation.log_probs.copy(), outputs[:, -1])
+        return JudgedSteps(evaluation.log_probs.copy(), outputs[:, -1])
 
-    def _corrected(self, steps: Steps, is_own: Bools, judged: Judged | None) -> Batch:
-        bootstraps = self._values(steps.next_observations) if len(steps.cut) else np.zeros(0, dtype=np.float32)
+    def _corrected(self, steps: Steps, is_own: Bools, judged: JudgedSteps | None) -> Batch:
+        bootstraps = self.value(steps.next_observations) if len(steps.cut) else np.zeros(0, dtype=np.float32)
         config = self.config
         return corrected(steps, is_own, judged, bootstraps, gamma=config.gamma, gae_lambda=config.gae_lambda)
 
     def _learn_batch(self, batch: Batch) -> None:
-        before = self.network.parameters.copy()
+        before = self._all_parameters()
         if not np.isfinite(batch.returns).all():
             self._diverge("a reward or a value is not finite", int(np.count_nonzero(~np.isfinite(batch.returns))))
         if self.shuffled:
@@ -318,16 +309,10 @@ class OnPolicyAlgorithm(Algorithm):
         self.metrics.set("train/learning_rate", value_at(self.config.learning_rate, self.progress))
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite stops it, with the update's number
             self._update(batch)
-        norm = float(np.linalg.norm(before))
-        change = float(np.linalg.norm(self.network.parameters - before))
-        if not math.isfinite(change):
+        if not math.isfinite(self._note_change(before)):
             raise DivergedError(f"after update {self.num_updates} the parameters are not finite")
-        self.metrics.set("train/weight_change", change / norm if norm else float("nan"))
         self.metrics.set("train/explained_variance", explained_variance(batch.values, batch.returns))
-        dormant = dormant_ratio(self.network)  # over the last minibatch: its layers are computed already
-        if dormant is not None:
-            self.metrics.set("train/dormant_ratio", dormant)
-        self.metrics.set("train/n_updates", self.num_updates)
+        self._note_dormant()  # over the last minibatch: its layers are computed already
 
     @abstractmethod
     def _update(self, batch: Batch) -> None:
@@ -351,34 +336,13 @@ class OnPolicyAlgorithm(Algorithm):
 
     # Building, keeping ----------------------------------------------------------------------------------------------
 
-    def _build_network(self) -> MLP:
-        config, space = self.config, self.spaces.action
-        heads = [Head(name="policy", size=self.distribution.num_parameters, gain=0.01)]
+    def _heads(self) -> list[Head]:
+        space, gain = self.spaces.action, 0.01  # the policy starts almost uniform: Huang et al. 2022, detail 2
+        heads = [Head(name="policy", size=self.distribution.num_parameters, gain=gain)]
         if isinstance(space, Box):
-            heads = [
-                Head(name="policy", size=space.size, gain=0.01),
-                Head(name="log_std", size=space.size, constant=True, initial=config.log_std_init),
-            ]
-        architecture = MLPConfig(
-            input_size=self.encoder.size,
-            hidden=config.net_arch,
-            heads=(*heads, Head(name="value", size=1)),
-            shared=config.shared_trunk,
-            activation=config.activation,
-            layer_norm=config.layer_norm,
-            dropout=config.dropout,
-            init=config.init,
-        )
-        return MLP(architecture, seed=derive_seed(self.seed, self.tag, "network"))
-
-    def _check_network(self) -> None:
-        wanted = (self.encoder.size, self.distribution.num_parameters + 1)
-        found = (self.network.input_size, self.network.output_size)
-        if found != wanted:
-            raise UsageError(
-                f"the network maps {found[0]} numbers to {found[1]}; {self.tag} with these spaces needs {wanted[0]} to "
-                f"{wanted[1]}: the parameters of the action distribution, then the value"
-            )
+            log_std = Head(name="log_std", size=space.size, constant=True, initial=self.config.log_std_init)
+            heads = [Head(name="policy", size=space.size, gain=gain), log_std]
+        return [*heads, Head(name="value", size=1)]
 
     def _build_optimizer(self) -> Optimizer:
         return Adam(self.network, eps=1e-5)
@@ -394,41 +358,25 @@ class OnPolicyAlgorithm(Algorithm):
             normaliser=None if scaler is None else scaler.normaliser(),
         )
 
-    def networks(self) -> dict[str, Network]:
-        """Returns its network, under the name of the constructor's argument."""
-        return {"network": self.network}
+    def _more_state(self) -> State:
+        tensors: Tensors = prefixed("rollout.", self._rollout.state())
+        for name, array in (("last_observations", self._last_observations), ("resetting", self._resetting)):
+            if array is not None:
+                tensors[name] = array.copy()
+        for name, scaler in self._scalers().items():
+            tensors |= prefixed(f"{name}_scaler.", scaler.state())
+        return State(tensors, {})
 
-    def value(self, observations: F32) -> F32:
-        """Returns the value of encoded observations, shape ``(batch,)``."""
-        return self._values(observations)
-
-    def state(self) -> AlgorithmState:
-        """Returns a copy of everything; live episodes are not in it, their clients are gone after a restart."""
-        tensors: dict[str, NDArray[Any]] = {"parameters": self.network.parameters.copy()}
-        tensors |= prefixed("optimizer.", self.optimizer.state()) | prefixed("rollout.", self._rollout.state())
-        if self._last_observations is not None:
-            tensors["last_observations"] = self._last_observations.copy()
-        if self._resetting is not None:
-            tensors["resetting"] = self._resetting.copy()
-        for name, scaler in (("observation", self.observation_scaler), ("reward", self.reward_scaler)):
-            if scaler is not None:
-                tensors |= prefixed(f"{name}_scaler.", scaler.state())
-        return AlgorithmState(tensors, self._base_values())
-
-    def restore(self, state: AlgorithmState) -> None:
-        """Goes on from ``state``, bit for bit."""
-        try:
-            self._restore_base(state.values)
-            put_parameters(self.network, state.tensors["parameters"], "parameters")
-            self.optimizer.restore(part_of(state.tensors, "optimizer."))
-            self._rollout.restore(part_of(state.tensors, "rollout."))
-            self._last_observations = state.tensors.get("last_observations")
-            self._resetting = state.tensors.get("resetting")
-            if self.observation_scaler is not None:
-                self.observation_scaler.restore(part_of(state.tensors, "observation_scaler."))
-            if self.reward_scaler is not None:
-                self.reward_scaler.restore(part_of(state.tensors, "reward_scaler."))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise CorruptError(f"the state is not one of this {self.tag}: {error}") from error
+    def _restore_more(self, state: State) -> None:
+        self._rollout.restore(part_of(state.tensors, "rollout."))
+        self._last_observations = state.tensors.get("last_observations")
+        self._resetting = state.tensors.get("resetting")
+        for name, scaler in self._scalers().items():
+            scaler.restore(part_of(state.tensors, f"{name}_scaler."))
         self._chosen = None
         self.segments.clear()
+
+    def _scalers(self) -> dict[str, ObservationScaler | RewardScaler]:
+        """Returns what observations and rewards are scaled by, by name; empty where nothing is scaled."""
+        scalers = {"observation": self.observation_scaler, "reward": self.reward_scaler}
+        return {name: scaler for name, scaler in scalers.items() if scaler is not None}

@@ -12,13 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from learnloop.algorithms.base.schedules import Schedule, check_schedule, value_at
+from learnloop.algorithms.base.config import Schedule, check_schedule, value_at
 from learnloop.algorithms.on_policy.advantages import standardised
 from learnloop.algorithms.on_policy.learner import OnPolicyAlgorithm, OnPolicyConfig
 from learnloop.algorithms.on_policy.rollout import Batch
 from learnloop.core.arrays import F32
 from learnloop.core.checks import check_range
 from learnloop.core.errors import UsageError
+from learnloop.core.spaces import Spaces
+from learnloop.nn.network import Network
 
 SHUFFLED_BYTES = 1 << 20
 """A rollout with larger observations is not shuffled as a whole; each minibatch is gathered when its turn comes."""
@@ -85,13 +87,15 @@ class PPO(OnPolicyAlgorithm):
     config: PPOConfig
     _whole: _Minibatch | None = None
 
-    def __init__(self, config: PPOConfig, *arguments: object, **options: object) -> None:
-        super().__init__(config, *arguments, **options)  # type: ignore[arg-type]
-        size = config.n_steps * self.num_lanes
+    def __init__(
+        self, config: PPOConfig, spaces: Spaces, *, num_envs: int = 1, seed: int = 0, **networks: Network | None
+    ) -> None:
+        super().__init__(config, spaces, num_envs=num_envs, seed=seed, **networks)
+        size = config.n_steps * num_envs
         if config.batch_size > size:
             raise UsageError(
                 f"batch_size is {config.batch_size}, more than the {size} transitions of a rollout (n_steps "
-                f"{config.n_steps} x {self.num_lanes} lanes); lower it, or raise n_steps"
+                f"{config.n_steps} x {self.num_envs} envs); lower it, or raise n_steps"
             )
 
     def _update(self, batch: Batch) -> None:

@@ -1,8 +1,8 @@
-"""Transitions of one policy, lane by lane, until there are enough to learn from."""
+"""Transitions of one policy, env by env, until there are enough to learn from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from learnloop.algorithms.live.episodes import LiveStep
 from learnloop.core.arrays import F32, I64, Bools, Indices
-from learnloop.core.spaces import ActionSpace, Box, MultiDiscrete, num_choices
+from learnloop.core.spaces import ActionSpace, Box, MultiDiscrete
 from learnloop.core.stepping import Actions, Masks
+from learnloop.nn.encoders.action_codec import mask_width
 
 
 class Batch(NamedTuple):
@@ -28,24 +29,14 @@ class Batch(NamedTuple):
     """Shape ``(batch,)``."""
     returns: F32
     """What the values are to become, shape ``(batch,)``."""
-    masks: Masks | None
-    dropout: I64 | None
+    masks: Masks | None = None
+    dropout: I64 | None = None
     weights: F32 | None = None
     """Truncated importance weights of historical transitions, shape ``(batch,)``; None: all 1."""
 
     def rows(self, index: Indices | slice) -> Batch:
         """Returns some of its transitions."""
-        return Batch(
-            self.observations[index],
-            self.actions[index],
-            self.log_probs[index],
-            self.values[index],
-            self.advantages[index],
-            self.returns[index],
-            None if self.masks is None else self.masks[index],
-            None if self.dropout is None else self.dropout[index],
-            None if self.weights is None else self.weights[index],
-        )
+        return Batch._make([None if each is None else each[index] for each in self])
 
     @property
     def size(self) -> int:
@@ -64,19 +55,18 @@ def action_array(space: ActionSpace, *shape: int) -> Actions:
 
 def mask_array(space: ActionSpace, *shape: int) -> Masks:
     """Returns masks that allow all, with ``shape`` in front; of width 0 for a box."""
-    width = 0 if isinstance(space, Box) else num_choices(space)
-    return np.ones((*shape, width), dtype=np.bool_)
+    return np.ones((*shape, mask_width(space)), dtype=np.bool_)
 
 
 class Rollout:
-    """``num_steps`` transitions of each lane.
+    """``num_steps`` transitions of each env.
 
     Attributes:
-        position: how many steps of each lane are in.
+        position: how many steps of each env are in.
     """
 
-    def __init__(self, num_steps: int, num_lanes: int, observation_size: int, space: ActionSpace) -> None:
-        shape = (num_steps, num_lanes)
+    def __init__(self, num_steps: int, num_envs: int, observation_size: int, space: ActionSpace) -> None:
+        shape = (num_steps, num_envs)
         self.num_steps = num_steps
         self.position = 0
         self.observations = np.zeros((*shape, observation_size), dtype=np.float32)
@@ -109,12 +99,12 @@ class Rollout:
         self.has_masks = self.has_invalid = False
 
     def next_values(self, last_values: F32) -> F32:
-        """Returns the value of what each action led to, shape ``(num_steps, num_lanes)``."""
+        """Returns the value of what each action led to, shape ``(num_steps, num_envs)``."""
         following = np.concatenate([self.values[1:], last_values[None]])
         return np.where(self.ended, self.bootstraps, following)
 
     def batch(self, advantages: F32, *, with_dropout: bool) -> Batch:
-        """Returns its valid transitions with their advantages, shape ``(num_steps, num_lanes)``."""
+        """Returns its valid transitions with their advantages, shape ``(num_steps, num_envs)``."""
 
         def flat(array: NDArray[Any]) -> NDArray[Any]:
             joined = array.reshape(-1, *array.shape[2:])
@@ -167,7 +157,7 @@ _ARRAYS = (
 
 
 class Segment(NamedTuple):
-    """Consecutive transitions of one episode, as a batch of one lane: arrays of shape ``(num_steps, ...)``."""
+    """Consecutive transitions of one episode, as a batch of one env: arrays of shape ``(num_steps, ...)``."""
 
     observations: F32
     actions: Actions
@@ -280,27 +270,14 @@ def join(batches: Sequence[Batch], space: ActionSpace) -> Batch:
     """Returns the transitions of several batches as one; where one has masks, the others allow all."""
     if len(batches) == 1:
         return batches[0]
-    has_masks = any(batch.masks is not None for batch in batches)
-    has_weights = any(batch.weights is not None for batch in batches)
-    has_dropout = any(batch.dropout is not None for batch in batches)
-
-    def column(name: str) -> NDArray[Any]:
-        return np.concatenate([getattr(batch, name) for batch in batches])
-
-    return Batch(
-        observations=column("observations"),
-        actions=column("actions"),
-        log_probs=column("log_probs"),
-        values=column("values"),
-        advantages=column("advantages"),
-        returns=column("returns"),
-        masks=np.concatenate([mask_array(space, each.size) if each.masks is None else each.masks for each in batches])
-        if has_masks
-        else None,
-        dropout=column("dropout") if has_dropout else None,
-        weights=np.concatenate(
-            [np.ones(each.size, dtype=np.float32) if each.weights is None else each.weights for each in batches]
-        )
-        if has_weights
-        else None,
-    )
+    fill: Mapping[str, Callable[[int], NDArray[Any]]] = {
+        "masks": lambda size: mask_array(space, size),
+        "weights": lambda size: np.ones(size, dtype=np.float32),
+    }
+    columns: dict[str, Any] = {}
+    for name in Batch._fields:
+        parts = [getattr(batch, name) for batch in batches]
+        if any(part is not None for part in parts):
+            sized = zip(parts, batches, strict=True)
+            columns[name] = np.concatenate([fill[name](batch.size) if part is None else part for part, batch in sized])
+    return Batch(**columns)

@@ -27,7 +27,7 @@ MAX_NORM = 1e15
 _MOMENTS = ("first_moment", "second_moment")
 
 
-class Prepared(NamedTuple):
+class PreparedSteps(NamedTuple):
     """What is learned from, and how far it was known."""
 
     batch: Batch
@@ -74,7 +74,7 @@ class SegmentPPO(PPO):
         self.rate_factor = 1.0
         super().__init__(config, vector_spaces(size, num_actions), seed=seed)
 
-    def prepare(self, steps: Steps) -> Prepared:
+    def prepare(self, steps: Steps) -> PreparedSteps:
         """Returns ``steps`` with what they were worth.
 
         A step that the network judges as logged is this policy's own, any other one foreign to it (``correction``). A
@@ -92,9 +92,9 @@ class SegmentPPO(PPO):
             is_own = np.repeat(np.logical_and.reduceat(is_own, starts), ends - starts + 1)
         batch = self._corrected(steps, is_own, judged)
         num_stale = int(np.count_nonzero(~is_own))
-        return Prepared(batch, num_stale, float(np.abs(difference[is_own]).max(initial=0.0)))
+        return PreparedSteps(batch, num_stale, float(np.abs(difference[is_own]).max(initial=0.0)))
 
-    def learn_steps(self, steps: Steps) -> Prepared:
+    def learn_steps(self, steps: Steps) -> PreparedSteps:
         """Updates once from ``steps``, and returns what it learned from.
 
         Raises:

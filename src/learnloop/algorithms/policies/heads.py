@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,30 +12,45 @@ from learnloop.core.errors import UsageError
 from learnloop.core.spaces import ActionSpace, Box, Discrete
 from learnloop.core.stepping import Actions, Masks
 from learnloop.nn.distributions import Categorical, make_distribution
+from learnloop.nn.encoders.action_codec import bounds_of
 from learnloop.nn.squashed_gaussian import SquashedGaussian
 
 
-class Head(Protocol):
-    """Reads a batch of outputs."""
+class PolicyHead(ABC):
+    """Reads a batch of outputs.
 
+    Attributes:
+        num_outputs: how many outputs a stored network has; None: there is no network.
+        scores: which of them the best discrete action has the highest of; None: it is not that simple.
+    """
+
+    num_outputs: int | None = None
+    scores: slice | None = None
+
+    @abstractmethod
     def choose(self, outputs: F32, masks: Masks | None, rng: np.random.Generator | None) -> Actions:
         """Returns an action for each row: drawn with ``rng``, or the most likely or most valued one without."""
-        ...
 
     def probabilities(self, outputs: F32, masks: Masks | None) -> F64:
-        """Returns the probability of each discrete action, shape ``(batch, n)``."""
-        ...
+        """Returns the probability of each discrete action, shape ``(batch, n)``.
+
+        Raises:
+            UsageError: the actions are not discrete.
+        """
+        raise UsageError("only a policy over discrete actions has a probability for each; use act")
 
 
-class DistributionHead:
+class DistributionHead(PolicyHead):
     """The outputs are the parameters of a distribution, whatever comes after them is not the policy's."""
 
     def __init__(self, space: ActionSpace) -> None:
         self._distribution = make_distribution(space)
+        self.num_outputs = self._distribution.num_parameters
+        self.scores = slice(0, space.n) if isinstance(space, Discrete) else None
 
     def choose(self, outputs: F32, masks: Masks | None, rng: np.random.Generator | None) -> Actions:
         """Returns an action for each row."""
-        parameters = outputs[:, : self._distribution.num_parameters]
+        parameters = outputs[:, : self.num_outputs]
         if rng is None:
             return self._distribution.mode(parameters, masks)
         return self._distribution.sample(parameters, rng, masks)[0]
@@ -44,36 +58,42 @@ class DistributionHead:
     def probabilities(self, outputs: F32, masks: Masks | None) -> F64:
         """Returns the probability of each discrete action, shape ``(batch, n)``."""
         if not isinstance(self._distribution, Categorical):
-            raise UsageError("only a policy over discrete actions has a probability for each; use act")
-        parameters = outputs[:, : self._distribution.num_parameters]
-        return _as_probabilities(self._distribution.probabilities(parameters, masks))
+            return super().probabilities(outputs, masks)
+        return _as_probabilities(self._distribution.probabilities(outputs[:, : self.num_outputs], masks))
 
 
-class ValuesHead:
+class ValuesHead(PolicyHead):
     """The outputs are, or give, the value of each action; the best one is taken."""
 
-    def __init__(self, values: Callable[[F32], F32]) -> None:
-        self._values = values
+    def __init__(self, space: Discrete, *, is_duelling: bool = False) -> None:
+        """Takes the actions, and whether the first output is the state's value, the others the actions' advantages."""
+        self.num_outputs = space.n + is_duelling
+        self.scores = slice(int(is_duelling), self.num_outputs)  # the state's value is the same for each action
+        self._is_duelling = is_duelling
+
+    def _values(self, outputs: F32, masks: Masks | None) -> F32:
+        """Returns the value of each action, shape ``(batch, n)``; minus infinity where not allowed."""
+        values = duelling_values(outputs) if self._is_duelling else outputs[:, self.scores]
+        return values if masks is None else np.where(masks, values, np.float32(-np.inf))
 
     def choose(self, outputs: F32, masks: Masks | None, rng: np.random.Generator | None) -> Actions:
         """Returns the allowed action of the highest value in each row; there is nothing to draw."""
-        values = self._values(outputs)
-        best: Actions = np.argmax(values if masks is None else np.where(masks, values, -np.inf), axis=1)
+        best: Actions = np.argmax(self._values(outputs, masks), axis=1)
         return best
 
     def probabilities(self, outputs: F32, masks: Masks | None) -> F64:
         """Returns 1 for the best action of each row, shared by ties, shape ``(batch, n)``."""
-        values = self._values(outputs)
-        allowed = values if masks is None else np.where(masks, values, -np.inf)
+        allowed = self._values(outputs, masks)
         return _as_probabilities((allowed == allowed.max(axis=1, keepdims=True)).astype(np.float64))
 
 
-class SquashedHead:
+class SquashedHead(PolicyHead):
     """The outputs are a Gaussian's; its draws, squashed by tanh, are scaled to the bounds of a box."""
 
     def __init__(self, space: Box) -> None:
         self._distribution = SquashedGaussian(space.size)
-        low, high = np.array(space.low, dtype=np.float32), np.array(space.high, dtype=np.float32)
+        self.num_outputs = self._distribution.num_parameters
+        low, high = bounds_of(space)
         self._half = (high - low) / np.float32(2)
         self._middle = (high + low) / np.float32(2)
 
@@ -84,20 +104,14 @@ class SquashedHead:
         actions += self._middle
         return actions
 
-    def probabilities(self, outputs: F32, masks: Masks | None) -> F64:
-        """Raises UsageError: continuous actions have densities."""
-        raise UsageError("only a policy over discrete actions has a probability for each; use act")
 
-
-class UniformHead:
+class UniformHead(PolicyHead):
     """Any allowed action is as likely; for a box with a bound missing, a standard normal draw."""
 
     def __init__(self, space: ActionSpace) -> None:
         self._space = space
         if isinstance(space, Box):
-            self._bounds = None
-            if space.is_bounded:
-                self._bounds = np.array(space.low, dtype=np.float32), np.array(space.high, dtype=np.float32)
+            self._bounds = bounds_of(space) if space.is_bounded else None
         else:
             self._distribution = make_distribution(space)
 
@@ -117,7 +131,7 @@ class UniformHead:
     def probabilities(self, outputs: F32, masks: Masks | None) -> F64:
         """Returns the same probability for each allowed action, shape ``(batch, n)``."""
         if not isinstance(self._space, Discrete):
-            raise UsageError("only a policy over discrete actions has a probability for each; use act")
+            return super().probabilities(outputs, masks)
         allowed = np.ones((len(outputs), self._space.n)) if masks is None else masks.astype(np.float64)
         return _as_probabilities(allowed)
 
@@ -126,3 +140,21 @@ def _as_probabilities(weights: NDArray[np.floating]) -> F64:
     wide = weights.astype(np.float64)
     result: F64 = wide / np.add.reduce(wide, axis=1, keepdims=True)
     return result
+
+
+def duelling_values(outputs: F32) -> F32:
+    """Returns the value of each action, shape ``(batch, n)``, from V and the advantages, shape ``(batch, 1 + n)``.
+
+    Q(s, a) = V(s) + A(s, a) - mean over a' of A(s, a').
+
+    Source: Wang et al. 2016, Dueling Network Architectures for Deep Reinforcement Learning, equation 9.
+    """
+    advantages = outputs[:, 1:]
+    values: F32 = outputs[:, :1] + advantages - advantages.mean(axis=1, keepdims=True)
+    return values
+
+
+def duelling_gradient(gradient: F32) -> F32:
+    """Returns the gradient with respect to V and the advantages, shape ``(batch, 1 + n)``, from that of the values."""
+    total = gradient.sum(axis=1, keepdims=True)
+    return np.concatenate([total, gradient - total / np.float32(gradient.shape[1])], axis=1)

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.algorithms.base.states import part_of, prefixed
-from learnloop.algorithms.off_policy.duelling import duelling_values
-from learnloop.algorithms.policies.heads import DistributionHead, Head, SquashedHead, UniformHead, ValuesHead
+from learnloop.algorithms.policies.heads import (
+    DistributionHead,
+    PolicyHead,
+    SquashedHead,
+    UniformHead,
+    ValuesHead,
+)
 from learnloop.core.arrays import F32, F64
 from learnloop.core.errors import CorruptError, DivergedError, MissingExtraError, UsageError
 from learnloop.core.protocols import PolicyArtifact
 from learnloop.core.seeding import generator
 from learnloop.core.spaces import Box, Discrete, Spaces
 from learnloop.core.stepping import Actions, Masks
-from learnloop.nn.distributions import make_distribution
 from learnloop.nn.encoders.action_codec import ActionCodec
 from learnloop.nn.encoders.normalisation import Normaliser
 from learnloop.nn.encoders.observation_encoder import ObservationEncoder
-from learnloop.nn.mlp.network import MLP, MLPConfig
+from learnloop.nn.mlp.network import MLP, select_heads
 from learnloop.nn.network import Network
 from learnloop.nn.network_builders import BuiltByName, restore_network
 
@@ -65,7 +69,7 @@ class NetworkPolicy:
         sampling: bool = False,
         seed: int = 0,
     ) -> None:
-        """Keeps ``network`` itself: hand over a twin.
+        """Keeps ``network`` itself: hand over a copy.
 
         Args:
             spaces: of the policy.
@@ -87,7 +91,7 @@ class NetworkPolicy:
         self._codec = ActionCodec(spaces.action)
         self._start = spaces.action.start if isinstance(spaces.action, Discrete) else 0
         self._head = _head(spaces, outputs)
-        self._scores = None if self._sampling else _scores(spaces, outputs)
+        self._scores = None if self._sampling else self._head.scores
 
     @property
     def sampled(self) -> NetworkPolicy:
@@ -135,8 +139,6 @@ class NetworkPolicy:
         Raises:
             UsageError: the actions are not discrete.
         """
-        if not isinstance(self.spaces.action, Discrete):
-            raise UsageError("only a policy over discrete actions has a probability for each; use act")
         allowed = self._codec.check_mask(mask)
         outputs = self._evaluate(self._encoder.encode(observation)[None])
         found: F64 = self._head.probabilities(outputs, None if allowed is None else allowed[None])[0]
@@ -199,8 +201,7 @@ class NetworkPolicy:
         """Raises UsageError where network, normaliser and spaces do not fit each other, or a number is not finite."""
         network, size = self._network, self._encoder.size
         found = None if network is None else (network.input_size, network.output_size)
-        num_outputs = _num_outputs(self.spaces, self.outputs)
-        wanted = None if num_outputs is None else (size, num_outputs)
+        wanted = None if self._head.num_outputs is None else (size, self._head.num_outputs)
         if found != wanted:
             raise UsageError(f"its network has (inputs, outputs) {found}; {self.outputs} in these spaces has {wanted}")
         if network is not None and not np.isfinite(network.parameters).all():
@@ -223,30 +224,10 @@ def _tensors_of(network: Network) -> dict[str, NDArray[Any]]:
 def _stored_network(config: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Network:
     if "module" in config:
         return restore_network(config, part_of(tensors, MODULES))
-    return MLP.from_config(msgspec.convert(config, MLPConfig), tensors.get("parameters"))
+    return MLP.from_config(config, tensors.get("parameters"))
 
 
-def _num_outputs(spaces: Spaces, outputs: OutputKind) -> int | None:
-    """Returns how many outputs a stored network has; None: there is no network."""
-    space = spaces.action
-    if outputs == "distribution":
-        return make_distribution(space).num_parameters
-    if isinstance(space, Box):
-        return 2 * space.size if outputs == "squashed" else None
-    if isinstance(space, Discrete):
-        return {"q_values": space.n, "duelling": space.n + 1}.get(outputs)
-    return None
-
-
-def _scores(spaces: Spaces, outputs: OutputKind) -> slice | None:
-    """Returns which outputs the best discrete action has the highest of; None where it is not that simple."""
-    if not isinstance(spaces.action, Discrete) or outputs not in ("distribution", "q_values", "duelling"):
-        return None
-    first = 1 if outputs == "duelling" else 0  # the state's value is the same for each action
-    return slice(first, first + spaces.action.n)
-
-
-def _head(spaces: Spaces, outputs: OutputKind) -> Head:
+def _head(spaces: Spaces, outputs: OutputKind) -> PolicyHead:
     """Returns what reads the network's outputs.
 
     Raises:
@@ -260,7 +241,25 @@ def _head(spaces: Spaces, outputs: OutputKind) -> Head:
     if outputs == "squashed" and isinstance(space, Box) and space.is_bounded:
         return SquashedHead(space)
     if outputs == "q_values" and isinstance(space, Discrete):
-        return ValuesHead(lambda values: values[:, : space.n])
+        return ValuesHead(space)
     if outputs == "duelling" and isinstance(space, Discrete):
-        return ValuesHead(duelling_values)
+        return ValuesHead(space, is_duelling=True)
     raise UsageError(f"a policy with {outputs} outputs cannot act in {space}")
+
+
+@runtime_checkable
+class OnDevice(Protocol):
+    """A network on another back end that computes what an MLP does."""
+
+    def to_mlp(self) -> MLP:
+        """Returns a copy on numpy."""
+        ...
+
+
+def serving_network(network: Network, heads: Sequence[str]) -> Network:
+    """Returns a copy of ``network`` for a policy: its ``heads`` alone, or all of a module of one's own."""
+    if isinstance(network, OnDevice):
+        network = network.to_mlp()
+    if isinstance(network, BuiltByName):
+        return network.select(heads)
+    return select_heads(network, heads) if isinstance(network, MLP) else network.copy()

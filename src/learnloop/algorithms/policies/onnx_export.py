@@ -19,7 +19,7 @@ allows nothing, probabilities are NaN and the action means nothing.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -28,9 +28,10 @@ from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.core.errors import UsageError
 from learnloop.core.spaces import Box, Discrete, MultiDiscrete, num_choices
 from learnloop.core.version import __version__
+from learnloop.nn.encoders.action_codec import bounds_of
 from learnloop.nn.encoders.normalisation import CLIP, Normaliser
 from learnloop.nn.encoders.observation_encoder import ObservationEncoder
-from learnloop.nn.mlp.network import MLP, MLPConfig
+from learnloop.nn.mlp.network import MLP
 from learnloop.nn.squashed_gaussian import MAX_LOG_STD, MIN_LOG_STD
 from learnloop.system.files import replacing
 
@@ -85,7 +86,7 @@ def onnx_bytes(policy: NetworkPolicy, *, masked: bool = False, label: str | None
         )
     if masked and isinstance(policy.spaces.action, Box):
         raise UsageError("a box of continuous actions cannot be masked; leave masked out")
-    network = MLP.from_config(msgspec.convert(stored, MLPConfig), artifact.tensors["parameters"])
+    network = MLP.from_config(stored, artifact.tensors["parameters"])
     graph = Graph()
     seen = graph.input(OBSERVATION, "f", ObservationEncoder(policy.spaces.observation).size)
     normaliser = Normaliser.from_tensors(artifact.tensors, "normaliser.")
@@ -156,7 +157,7 @@ def _add_choices(graph: Graph, space: Discrete | MultiDiscrete, logits: str) -> 
 def _add_box(graph: Graph, space: Box, outputs: str, *, is_squashed: bool) -> None:
     mean = graph.columns(outputs, 0, space.size)
     log_std = graph.columns(outputs, space.size, 2 * space.size)
-    low, high = _bounds(space)
+    low, high = bounds_of(space)
     action = mean
     if is_squashed:
         log_std = graph.node("Clip", log_std, graph.floats(MIN_LOG_STD), graph.floats(MAX_LOG_STD))
@@ -167,10 +168,3 @@ def _add_box(graph: Graph, space: Box, outputs: str, *, is_squashed: bool) -> No
     graph.output("mean", "f", mean, (space.size,))
     graph.output("log_std", "f", log_std, (space.size,))
     graph.output(ACTION, "f", shaped, space.shape)
-
-
-def _bounds(space: Box) -> tuple[Any, Any]:
-    """Returns the low and the high bounds, infinite where there is none."""
-    low = np.array([-np.inf if each is None else each for each in space.low], dtype=np.float32)
-    high = np.array([np.inf if each is None else each for each in space.high], dtype=np.float32)
-    return low, high

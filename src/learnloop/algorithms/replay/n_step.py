@@ -19,15 +19,15 @@ from learnloop.core.spaces import ActionSpace
 from learnloop.core.stepping import Actions
 
 
-class NStepLanes:
-    """The last ``num_steps`` transitions of each lane, until their returns are whole. Lanes step together.
+class NStepEnvs:
+    """The last ``num_steps`` transitions of each env, until their returns are whole. Envs step together.
 
     Attributes:
         num_steps: n.
     """
 
-    def __init__(self, num_steps: int, num_lanes: int, gamma: float, action_space: ActionSpace) -> None:
-        shape = (num_steps, num_lanes)
+    def __init__(self, num_steps: int, num_envs: int, gamma: float, action_space: ActionSpace) -> None:
+        shape = (num_steps, num_envs)
         self.num_steps = num_steps
         self._gamma = gamma
         self._time = 0
@@ -40,11 +40,11 @@ class NStepLanes:
         self._powers = gamma ** np.arange(num_steps + 1)
 
     def push(self, entries: Entries, valid: Bools | None) -> Entries | None:
-        """Takes one step of each lane; returns the transitions that it completes, in the order of time; None: none.
+        """Takes one step of each env; returns the transitions that it completes, in the order of time; None: none.
 
         Args:
-            entries: of one step, shape ``(num_lanes,)``.
-            valid: which lanes made a step; None: all.
+            entries: of one step, shape ``(num_envs,)``.
+            valid: which envs made a step; None: all.
         """
         slot = self._time % self.num_steps
         self._time += 1
@@ -65,7 +65,7 @@ class NStepLanes:
         )
 
     def cut(self, following: I64) -> Entries | None:
-        """Returns all that waits, as truncated; ``following`` are the observations that the lanes are at."""
+        """Returns all that waits, as truncated; ``following`` are the observations that the envs are at."""
         nothing = np.zeros(len(following), dtype=np.bool_)
         return self._release(self._waiting.copy(), following, nothing, ~nothing)
 
@@ -73,23 +73,19 @@ class NStepLanes:
         if not chosen.any():
             return None
         order = (self._time + np.arange(self.num_steps)) % self.num_steps  # the oldest first
-        times, lanes = np.nonzero(chosen[order])
+        times, env_indices = np.nonzero(chosen[order])
         slots = order[times]
         self._waiting &= ~chosen
-        first, ends = self._first[slots, lanes], terminated[lanes]
+        first, ends = self._first[slots, env_indices], terminated[env_indices]
         return Entries(
             first,
-            self._actions[slots, lanes],
-            self._returns[slots, lanes],
-            np.where(ends, first, following[lanes]),
-            self._powers[self._ages[slots, lanes]],
+            self._actions[slots, env_indices],
+            self._returns[slots, env_indices],
+            np.where(ends, first, following[env_indices]),
+            self._powers[self._ages[slots, env_indices]],
             ends,
-            truncated[lanes],
+            truncated[env_indices],
         )
-
-    def oldest(self) -> int | None:
-        """Returns the number of the oldest observation that a waiting transition begins with; None: nothing waits."""
-        return int(self._first[self._waiting].min()) if self._waiting.any() else None
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Returns a copy of what waits."""

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.algorithms.replay.sum_tree import SumTree
-from learnloop.algorithms.replay.transitions import Entries, Sample, Transitions
+from learnloop.algorithms.replay.transitions import Entries, ReplaySample, Transitions
 from learnloop.algorithms.replay.uniform import MARGIN, ReplayBuffer
 from learnloop.core.arrays import F32, F64, I64
 from learnloop.core.errors import UsageError
 from learnloop.core.spaces import ActionSpace
 
-__all__ = ["MARGIN", "Entries", "PrioritisedReplay", "ReplayBuffer", "Sample", "Transitions"]
+__all__ = ["MARGIN", "Entries", "PrioritisedReplay", "ReplayBuffer", "ReplaySample", "Transitions"]
 
 
 class PrioritisedReplay(ReplayBuffer):
@@ -79,7 +79,7 @@ class PrioritisedReplay(ReplayBuffer):
         if self.oldest > before:
             self._tree.set(np.arange(before, self.oldest) % self.capacity, 0.0)
 
-    def sample(self, count: int, rng: np.random.Generator, beta: float = 1.0) -> Sample:
+    def sample(self, count: int, rng: np.random.Generator, beta: float = 1.0) -> ReplaySample:
         """Returns ``count`` transitions, drawn by priority, with weights.
 
         Args:
@@ -98,7 +98,7 @@ class PrioritisedReplay(ReplayBuffer):
         newest = self.num_added - 1
         return self._gather(newest - (newest - rows) % self.capacity, ratios)
 
-    def update_priorities(self, sample: Sample, errors: NDArray[Any]) -> None:
+    def update_priorities(self, sample: ReplaySample, errors: NDArray[Any]) -> None:
         """Gives the transitions of ``sample`` new priorities; those overwritten since are counted and left alone.
 
         Args:

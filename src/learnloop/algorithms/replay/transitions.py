@@ -31,16 +31,7 @@ class Entries(NamedTuple):
 
     def rows(self, chosen: Bools | slice) -> Entries:
         """Returns those that are ``chosen``."""
-        discounts = self.discounts
-        return Entries(
-            self.first[chosen],
-            self.actions[chosen],
-            self.rewards[chosen],
-            self.following[chosen],
-            discounts if isinstance(discounts, float) else discounts[chosen],
-            self.terminated[chosen],
-            self.truncated[chosen],
-        )
+        return Entries._make([each if isinstance(each, float) else each[chosen] for each in self])
 
 
 class Transitions(NamedTuple):
@@ -60,7 +51,7 @@ class Transitions(NamedTuple):
     next_masks: Masks | None = None
 
 
-class Sample(NamedTuple):
+class ReplaySample(NamedTuple):
     """Transitions that were drawn. Observations are the buffer's, and valid until its next sample of the same size."""
 
     numbers: I64
@@ -80,22 +71,9 @@ class Sample(NamedTuple):
     weights: F32 | None
     """Importance weights, at most 1; None: all are 1."""
 
-    def rows(self, rows: slice) -> Sample:
+    def rows(self, rows: slice) -> ReplaySample:
         """Returns a part."""
-        return Sample(
-            self.numbers[rows],
-            self.following[rows],
-            self.observations[rows],
-            self.actions[rows],
-            self.rewards[rows],
-            self.next_observations[rows],
-            self.discounts[rows],
-            self.terminated[rows],
-            self.truncated[rows],
-            None if self.masks is None else self.masks[rows],
-            None if self.next_masks is None else self.next_masks[rows],
-            None if self.weights is None else self.weights[rows],
-        )
+        return ReplaySample._make([None if each is None else each[rows] for each in self])
 
 
 def chained(transitions: Transitions) -> Bools:

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from learnloop.algorithms.on_policy.rollout import action_array
 from learnloop.algorithms.replay.observation_ring import ObservationRing, Precision
-from learnloop.algorithms.replay.transitions import Entries, Sample, Transitions, chained
+from learnloop.algorithms.replay.transitions import Entries, ReplaySample, Transitions, chained
 from learnloop.core.arrays import F32, I64, Bools
 from learnloop.core.errors import CorruptError, NotFoundError, UsageError
-from learnloop.core.spaces import ActionSpace, Box, num_choices
+from learnloop.core.spaces import ActionSpace
 from learnloop.core.stepping import Masks
+from learnloop.nn.encoders.action_codec import mask_width
 from learnloop.system.state_file import State, read_state, write_state
 
 MARGIN = 256
@@ -79,10 +80,18 @@ class ReplayBuffer:
         self.margin = margin
         self.num_added = 0
         self.oldest = 0
-        self._check_memory(observation_size, action_space, dtype, folder, share_observations)
+        kinds: dict[str, Any] = {"dtype": dtype, "share_observations": share_observations, "margin": margin}
+        observations, others = self.num_bytes(capacity, observation_size, action_space, **kinds)
+        wanted, free = others if folder is not None else observations + others, available_memory()
+        if wanted > free:
+            raise UsageError(
+                f"a replay of {capacity} transitions takes {megabytes(wanted)} MB ({megabytes(observations)} MB for "
+                f"observations of {observation_size} {dtype} numbers), and {megabytes(free)} MB are free; lower "
+                "buffer_size, keep observations as float16 (half as much), or in a folder (a memory-mapped file)"
+            )
         ring_capacity = ring_size(capacity, share_observations, margin)
-        choices = 0 if isinstance(action_space, Box) else num_choices(action_space)
-        self._ring = ObservationRing(ring_capacity, observation_size, choices, dtype=dtype, folder=folder)
+        width = mask_width(action_space)
+        self._ring = ObservationRing(ring_capacity, observation_size, width, dtype=dtype, folder=folder)
         self._observation_size = observation_size
         # One record a transition: a draw is one look into the memory, not seven.
         self._entries = np.zeros(capacity, dtype=_entry(action_space))
@@ -103,8 +112,7 @@ class ReplayBuffer:
     ) -> tuple[int, int]:
         """Returns the bytes of observations (in memory, or on the disk with ``folder``) and of all else, at most."""
         num_kept = ring_size(capacity, share_observations, margin)
-        mask = 0 if isinstance(action_space, Box) else num_choices(action_space)
-        others = num_kept * mask + capacity * _entry(action_space).itemsize
+        others = num_kept * mask_width(action_space) + capacity * _entry(action_space).itemsize
         return num_kept * observation_size * np.dtype(dtype).itemsize, others
 
     def __len__(self) -> int:
@@ -229,7 +237,7 @@ class ReplayBuffer:
 
     # Drawing -----------------------------------------------------------------------------------------------------
 
-    def sample(self, count: int, rng: np.random.Generator) -> Sample:
+    def sample(self, count: int, rng: np.random.Generator) -> ReplaySample:
         """Returns ``count`` transitions, drawn uniformly with replacement.
 
         Raises:
@@ -242,12 +250,12 @@ class ReplayBuffer:
         if self.oldest == self.num_added:
             raise UsageError("the replay holds no transition; add some before a sample is drawn")
 
-    def _gather(self, numbers: I64, weights: F32 | None) -> Sample:
+    def _gather(self, numbers: I64, weights: F32 | None) -> ReplaySample:
         entries = self._entries.take(numbers % self.capacity)
         observations, next_observations = self._rows_for(len(numbers))
         first, following = entries["first"], entries["following"]
         ring = self._ring
-        return Sample(
+        return ReplaySample(
             numbers=numbers,
             following=following,
             observations=ring.rows(first, observations),
@@ -334,26 +342,6 @@ class ReplayBuffer:
             numbers = state[name]
             if count and not newest - len(state["observations"]) <= numbers.min() <= numbers.max() < newest:
                 raise ValueError(f"{name} names observations that are not there")
-
-    def _check_memory(
-        self, size: int, action_space: ActionSpace, dtype: Precision, folder: Path | None, share_observations: bool
-    ) -> None:
-        observations, others = self.num_bytes(
-            self.capacity,
-            size,
-            action_space,
-            dtype=dtype,
-            share_observations=share_observations,
-            margin=self.margin,
-        )
-        wanted = others if folder is not None else observations + others
-        free = available_memory()
-        if wanted > free:
-            raise UsageError(
-                f"a replay of {self.capacity} transitions takes {megabytes(wanted)} MB ({megabytes(observations)} MB "
-                f"for observations of {size} {dtype} numbers), and {megabytes(free)} MB are free; lower buffer_size, "
-                "keep observations as float16 (half as much), or in a folder (a memory-mapped file)"
-            )
 
 
 def ring_size(capacity: int, share_observations: bool, margin: int) -> int:

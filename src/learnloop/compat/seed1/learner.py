@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from learnloop.algorithms.base.states import AlgorithmState, count_of, part_of, prefixed
+from learnloop.algorithms.base.states import count_of, part_of, prefixed
 from learnloop.algorithms.on_policy.segment_ppo import MAX_NORM, SegmentPPO, dropout_of, is_readable
 from learnloop.compat.seed1.checkpoints import NamedCheckpoints
 from learnloop.compat.seed1.settings import MUTATIONS, MutationSettings
@@ -349,7 +349,7 @@ class MutationLearner:
             started, clock = now(), time.perf_counter()
             try:
                 done = self.learn(self._job(taken))
-                self.ppo.restore(AlgorithmState(done.tensors, done.values["ppo"]))
+                self.ppo.restore(State(done.tensors, done.values["ppo"]))
             except BaseException:
                 with self._lock:
                     self.buffer.settle(learned=False)
@@ -412,7 +412,7 @@ class MutationLearner:
         try:
             seed = count_of(values, "seed")
             ppo = settings.ppo(seed)  # dropout masks derive from it
-            ppo.restore(AlgorithmState(part_of(tensors, "ppo."), values["ppo"]))
+            ppo.restore(State(part_of(tensors, "ppo."), values["ppo"]))
             arrays = part_of(tensors, "buffer.")
             buffer = TransitionBuffer.restored(settings.buffer_size, settings.input_dim, arrays, values["buffer"])
             rng = generator(seed, "mutations", "choices")
@@ -443,7 +443,7 @@ class MutationLearner:
 
     @staticmethod
     def _snapshot_of(ppo: SegmentPPO) -> Snapshot:
-        return Snapshot(ppo.network.twin(), ppo.num_updates)
+        return Snapshot(ppo.network.copy(), ppo.num_updates)
 
 
 def max_checkpoint_bytes(settings: MutationSettings, num_parameters: int) -> int:

@@ -11,7 +11,7 @@ import threading
 
 import msgspec
 
-from learnloop.algorithms.base.states import AlgorithmState, part_of, prefixed
+from learnloop.algorithms.base.states import part_of, prefixed
 from learnloop.algorithms.on_policy.rollout import Steps
 from learnloop.compat.seed1.settings import MutationSettings
 from learnloop.core.errors import LearnloopError, UnreachableError
@@ -25,7 +25,7 @@ _FORMAT = "learnloop.update/v1"
 """Of what parent and child tell each other."""
 
 
-def job_of(settings: MutationSettings, seed: int, rate_factor: float, ppo: AlgorithmState, steps: Steps) -> State:
+def job_of(settings: MutationSettings, seed: int, rate_factor: float, ppo: State, steps: Steps) -> State:
     """Returns one update as what ``learn`` takes.
 
     Args:
@@ -53,7 +53,7 @@ def learn(job: State) -> State:
     """
     tensors, values = job
     ppo = msgspec.convert(values["settings"], MutationSettings).ppo(values["seed"])
-    ppo.restore(AlgorithmState(part_of(tensors, "ppo."), values["ppo"]))
+    ppo.restore(State(part_of(tensors, "ppo."), values["ppo"]))
     ppo.rate_factor = values["rate_factor"]
     prepared = ppo.learn_steps(Steps(**part_of(tensors, "steps.")))
     metrics = ppo.metrics.take()

@@ -10,7 +10,8 @@ import numpy as np
 
 from learnloop.core.arrays import Bools
 from learnloop.core.errors import ActionError, UsageError
-from learnloop.core.spaces import ActionSpace, Box, Discrete, num_choices
+from learnloop.core.spaces import ActionSpace, Box, Discrete
+from learnloop.nn.encoders.action_codec import mask_width
 
 if TYPE_CHECKING:
     from learnloop.core.stepping import Masks
@@ -27,8 +28,7 @@ class MaskReader:
     """
 
     def __init__(self, space: ActionSpace) -> None:
-        self._space = space
-        self.num_choices = 0 if isinstance(space, Box) else num_choices(space)
+        self.num_choices = mask_width(space)
         nvec = () if isinstance(space, Box) else (space.n,) if isinstance(space, Discrete) else space.nvec
         self._starts = np.cumsum([0, *nvec])[:-1]
 
@@ -61,7 +61,7 @@ class MaskReader:
     def put_batch(self, infos: Mapping[str, Any], masks: Masks, where: str) -> bool:
         """Writes the masks of a vector environment's info; returns False, and writes nothing, where it has none.
 
-        A lane that ``infos["_action_mask"]`` leaves out may do anything.
+        A env that ``infos["_action_mask"]`` leaves out may do anything.
 
         Raises:
             ActionError: a mask does not fit.
@@ -70,10 +70,10 @@ class MaskReader:
             return False
         values, present = infos[KEY], infos.get(f"_{KEY}")
         if len(values) != len(masks):
-            raise ActionError(f"{where}: there are {len(values)} action masks for {len(masks)} lanes")
-        for lane, row in enumerate(masks):
-            given = present is None or present[lane]
-            self.put(values[lane] if given else None, row, f"{where}, lane {lane}")
+            raise ActionError(f"{where}: there are {len(values)} action masks for {len(masks)} envs")
+        for env_index, row in enumerate(masks):
+            given = present is None or present[env_index]
+            self.put(values[env_index] if given else None, row, f"{where}, env {env_index}")
         return True
 
 

@@ -10,15 +10,12 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from learnloop.core.arrays import F32, Bools
 from learnloop.core.errors import ActionError, ContextError, UsageError, one_of
-from learnloop.core.spaces import Spaces
-from learnloop.core.stepping import LaneStep
+from learnloop.core.stepping import EnvStep
 from learnloop.envs.registry import label_of
 from learnloop.envs.spaces import ActionEdge, check_num_actions, from_gymnasium
-from learnloop.envs.streams.blocks import StepBlock
-from learnloop.envs.streams.episodes import Episode, EpisodeLog
-from learnloop.envs.streams.lanes import lane_seed, short
 from learnloop.envs.streams.masks import KEY, MaskReader
-from learnloop.nn.encoders.observation_encoder import ObservationEncoder
+from learnloop.envs.streams.stream import EnvStream, StepBlock
+from learnloop.envs.streams.sync_stream import env_seed, short
 
 if TYPE_CHECKING:
     from learnloop.core.stepping import Actions, Masks
@@ -26,62 +23,50 @@ if TYPE_CHECKING:
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 
 
-class VectorStream:
-    """Lanes of a vector environment.
+class VectorStream(EnvStream):
+    """The envs of a vector environment.
 
-    How an ended lane begins again depends on ``metadata["autoreset_mode"]``: ``SAME_STEP`` and ``DISABLED`` (then we
-    reset it) give the next episode's first observation at once; with ``NEXT_STEP`` the next step of that lane is not
+    How an ended env begins again depends on ``metadata["autoreset_mode"]``: ``SAME_STEP`` and ``DISABLED`` (then we
+    reset it) give the next episode's first observation at once; with ``NEXT_STEP`` the next step of that env is not
     ``valid``: it ignores the action and only brings the first observation.
 
-    Attributes:
-        spaces: of a policy for the environment.
-        encoder: of its observations.
-        num_lanes: how many environments there are.
-        findings: empty; a vector environment is not tried out before.
+    It is not tried out before, so that it has no ``findings``.
     """
 
-    findings: tuple[str, ...] = ()
-
     def __init__(self, env: AnyVectorEnv) -> None:
+        spaces = from_gymnasium(env.single_observation_space, env.single_action_space)
+        super().__init__(label_of(env), spaces, int(env.num_envs))
         self._env = env
-        self._label = label_of(env)
         self._mode = _autoreset_mode(env, self._label)
-        self.num_lanes = int(env.num_envs)
-        self.spaces: Spaces = from_gymnasium(env.single_observation_space, env.single_action_space)
-        self.encoder = ObservationEncoder(self.spaces.observation)
-        self._edge = ActionEdge(self.spaces.action, env.single_action_space.dtype)
-        self._reader = MaskReader(self.spaces.action)
+        self._edge = ActionEdge(spaces.action, env.single_action_space.dtype)
+        self._reader = MaskReader(spaces.action)
         self._mask_method = _mask_method(env)
         self._has_masks = False
-        self._log = EpisodeLog(self.num_lanes)
-        self._block, self._other = (
-            StepBlock(self.num_lanes, self.encoder.size, self._reader.num_choices) for _ in range(2)
-        )
         self._resetting: list[int] = []
 
     def reset(self, seed: int) -> tuple[F32, Masks | None]:
-        """Begins new episodes in all lanes; see ``EnvStream.reset``.
+        """Begins new episodes in all envs; see ``EnvStream.reset``.
 
-        A vector environment that is one program takes one seed for all of its lanes.
+        A vector environment that is one program takes one seed for all of its envs.
         """
-        seeds: Any = [lane_seed(seed, lane) for lane in range(self.num_lanes)]
+        seeds: Any = [env_seed(seed, index) for index in range(self.num_envs)]
         if not isinstance(self._env.unwrapped, SyncVectorEnv | AsyncVectorEnv):
             seeds = seeds[0]
         result: object = self._env.reset(seed=seeds)
         if not isinstance(result, tuple) or len(result) != 2:
             raise UsageError(f"{self._label}: reset returned {short(result)}; gymnasium's rule is (observations, info)")
-        block = self._turn()
+        block = self._next_block()
         self._encode(result[0], block.observations, "reset")
         self._resetting = []
-        self._log.begin(range(self.num_lanes))
+        self._log.begin(range(self.num_envs))
         self._put_masks(result[1], block.masks)
         if self._has_masks:
             self._check_masks(block.masks)
         return block.observations, block.masks if self._has_masks else None
 
-    def step(self, actions: Actions) -> LaneStep:
-        """Steps all lanes; see ``EnvStream.step``."""
-        check_num_actions(actions, self.num_lanes)
+    def step(self, actions: Actions) -> EnvStep:
+        """Steps all envs; see ``EnvStream.step``."""
+        check_num_actions(actions, self.num_envs)
         result: object = self._env.step(self._edge.to_vector_env(actions))
         if not isinstance(result, tuple) or len(result) != 5:
             raise UsageError(
@@ -89,17 +74,17 @@ class VectorStream:
                 "terminated, truncated, info)"
             )
         observations, rewards, terminated, truncated, infos = result
-        block = self._turn()
+        block = self._next_block()
         self._put_numbers(block, rewards, terminated, truncated)
         valid = self._take_resets(block)
-        self._log.count(block.rewards, self.num_lanes if valid is None else int(valid.sum()))
+        self._log.count(block.rewards, self.num_envs if valid is None else int(valid.sum()))
         self._log.begin(self._resetting)
         ended = (block.terminated | block.truncated).nonzero()[0].tolist()
         if ended:
             self._log.end(ended, block.terminated, block.truncated)
         if ended and self._mode is not AutoresetMode.NEXT_STEP:
             self._begin_again(block, observations, infos, ended)
-            return block.lane_step(has_ended=True, has_masks=self._has_masks, valid=valid)
+            return block.env_step(has_ended=True, has_masks=self._has_masks, valid=valid)
         self._resetting = ended
         self._encode(observations, block.finals, "step")
         self._put_masks(infos, block.final_masks)
@@ -107,21 +92,17 @@ class VectorStream:
             block.final_masks[ended] = True  # what is chosen there is ignored
             self._check_masks(block.final_masks)
         resetting = block.terminated | block.truncated if ended else None
-        return block.lane_step(has_ended=False, has_masks=self._has_masks, valid=valid, resetting=resetting)
-
-    def episodes(self) -> list[Episode]:
-        """Returns the episodes that ended since it was last asked."""
-        return self._log.take()
+        return block.env_step(has_ended=False, has_masks=self._has_masks, valid=valid, resetting=resetting)
 
     def close(self) -> None:
         """Closes the environment."""
         self._env.close()
 
     def _take_resets(self, block: StepBlock) -> Bools | None:
-        """Clears what lanes that only reset themselves returned, and returns which did not."""
+        """Clears what envs that only reset themselves returned, and returns which did not."""
         if not self._resetting:
             return None
-        valid = np.ones(self.num_lanes, dtype=np.bool_)
+        valid = np.ones(self.num_envs, dtype=np.bool_)
         valid[self._resetting] = False
         block.rewards *= valid
         block.terminated &= valid
@@ -137,7 +118,7 @@ class VectorStream:
         else:
             self._encode(observations, block.finals, "step")
             self._put_masks(infos, block.final_masks)
-            chosen = np.zeros(self.num_lanes, dtype=np.bool_)
+            chosen = np.zeros(self.num_envs, dtype=np.bool_)
             chosen[ended] = True
             firsts, first_infos = self._env.reset(options={"reset_mask": chosen})
             self._encode(firsts, block.observations, "reset")
@@ -156,12 +137,12 @@ class VectorStream:
         finals = infos.get("final_obs")
         if finals is None:
             raise UsageError(
-                f"{self._label}: its autoreset mode is SAME_STEP and lanes {ended} ended, but info has no 'final_obs' "
+                f"{self._label}: its autoreset mode is SAME_STEP and envs {ended} ended, but info has no 'final_obs' "
                 f"(it has {one_of(infos)}); gymnasium's rule is the last observation of each ended episode there"
             )
         try:
-            for lane in ended:
-                self.encoder.encode_into(finals[lane], block.final_rows[lane])
+            for index in ended:
+                self.encoder.encode_into(finals[index], block.final_rows[index])
             self.encoder.check_finite(block.finals)
         except ContextError as error:
             raise ContextError(f"{self._label}, final_obs: {error}") from error
@@ -180,20 +161,20 @@ class VectorStream:
             array = np.asarray(values)
             if array.shape != target.shape or array.dtype.kind not in kinds:
                 raise UsageError(
-                    f"{self._label}: {name} is {short(values)}; gymnasium's rule is an array of {self.num_lanes} "
-                    f"{'numbers' if name == 'rewards' else 'booleans'}, one a lane"
+                    f"{self._label}: {name} is {short(values)}; gymnasium's rule is an array of {self.num_envs} "
+                    f"{'numbers' if name == 'rewards' else 'booleans'}, one an env"
                 )
             target[...] = array
         if not np.isfinite(block.rewards).all():
-            lane = int(np.argmin(np.isfinite(block.rewards)))
+            index = int(np.argmin(np.isfinite(block.rewards)))
             raise UsageError(
-                f"{self._label}, lane {lane}, episode {self._log.begun[lane]}: the reward is {block.rewards[lane]}; "
+                f"{self._label}, env {index}, episode {self._log.begun[index]}: the reward is {block.rewards[index]}; "
                 "gymnasium's rule is a finite number"
             )
 
     def _encode(self, observations: Any, target: F32, method: str) -> None:
         try:
-            self.encoder.encode_batch(observations, self.num_lanes, out=target)
+            self.encoder.encode_batch(observations, self.num_envs, out=target)
         except ContextError as error:
             raise ContextError(f"{self._label}, {method}: {error}") from error
 
@@ -204,16 +185,12 @@ class VectorStream:
             masks[...] = True
 
     def _check_masks(self, masks: Masks) -> None:
-        lane = self._reader.first_blocked(masks)
-        if lane is not None:
+        index = self._reader.first_blocked(masks)
+        if index is not None:
             raise ActionError(
-                f"{self._label}, lane {lane}, episode {self._log.begun[lane]}: the action mask allows no action; it "
+                f"{self._label}, env {index}, episode {self._log.begun[index]}: the action mask allows no action; it "
                 "must allow one of each choice"
             )
-
-    def _turn(self) -> StepBlock:
-        self._block, self._other = self._other, self._block
-        return self._block
 
 
 def _autoreset_mode(env: AnyVectorEnv, label: str) -> AutoresetMode:
@@ -223,12 +200,12 @@ def _autoreset_mode(env: AnyVectorEnv, label: str) -> AutoresetMode:
     except ValueError as error:
         raise UsageError(
             f"{label}: metadata['autoreset_mode'] is {mode!r}; gymnasium's rule is one of "
-            f"{one_of(each.name for each in AutoresetMode)}, which says when an ended lane begins again"
+            f"{one_of(each.name for each in AutoresetMode)}, which says when an ended env begins again"
         ) from error
 
 
 def _mask_method(env: AnyVectorEnv) -> Callable[[], Any] | None:
-    """Returns what tells the masks of all lanes, where it is not their info."""
+    """Returns what tells the masks of all envs, where it is not their info."""
     inner = env.unwrapped
     method: Callable[[], Any] | None = getattr(inner, "action_masks", None)
     if callable(method):

@@ -32,7 +32,7 @@ from learnloop.evaluation import (
 from learnloop.evaluation.compare import BASELINES
 from learnloop.evaluation.splitting import HELD_OUT_SHARE, split_by_unit
 from learnloop.evaluation.tables import html_table
-from learnloop.loop.training.env_evaluation import acts_in_environment, evaluate_in_environment
+from learnloop.loop.training.policies import acts_in_environment, evaluate_in_environment
 from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.registry import Alias
 

@@ -11,9 +11,10 @@ from learnloop.core.errors import UsageError
 from learnloop.evaluation.seeds import Improvement, probability_of_improvement
 from learnloop.evaluation.tables import html_table
 from learnloop.loop.nouns.listing import Listing, Noun
-from learnloop.loop.training.training import RUNS_FOLDER, OnProgress, Run, open_run, resume, train
+from learnloop.loop.training.training import RUNS_FOLDER, Run, open_run, resume, train
 from learnloop.training.proof import HELD_OUT_EPISODES
 from learnloop.training.runs import RunEvaluation, RunRecord, list_runs
+from learnloop.training.trainers.seed_trainer import OnProgress
 
 
 class RunComparison(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
 
-from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.core.checks import check_name
 from learnloop.core.datasets import Dataset
 from learnloop.core.errors import UsageError
 from learnloop.core.records import PolicyVersion
 from learnloop.envs import resolve_env
 from learnloop.envs.text_view import TEXT_ENCODER
-from learnloop.evaluation.returns import Returns
 from learnloop.evaluation.tables import html_table
 from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.loop.workspace.settings import Settings, find_settings
 from learnloop.traces.datasets.building import DatasetReport, dataset_from_file
 from learnloop.training.options import TrainingOptions, check_source, make_options
 from learnloop.training.proof import HELD_OUT_EPISODES, TrainingProof
-from learnloop.training.runs import RunEvaluation, RunRecord, TrainedRun, TrainedSeed, load_run, resume_run, start_run
-from learnloop.training.trainers.seed_trainer import Progress
+from learnloop.training.runs import TrainedRun, TrainedSeed, load_run, resume_run, start_run
+from learnloop.training.trainers.seed_trainer import OnProgress, SeedResult
 
 RUNS_FOLDER = "runs"
 DEFAULT_ALGORITHM = "ppo"
@@ -43,37 +41,25 @@ RUN_OPTIONS = (
 )
 """Options that are not the algorithm's."""
 
-OnProgress = Callable[[Progress], None]
 Home: TypeAlias = str | Path | Settings | None
 
 
-class LearnedPolicy:
-    """The best policy of one seed of a run.
+class LearnedPolicy(TrainedSeed):
+    """The best policy of one seed of a run; it acts with numpy alone, but where its network is a torch module."""
 
-    Attributes:
-        policy: acts, with numpy alone but where its network is a torch module that was named.
-        seed: which seed it is of.
-    """
-
-    def __init__(self, trained: TrainedSeed, settings: Settings) -> None:
-        self._trained = trained
-        self._settings = settings
+    def __init__(self, run: Run, result: SeedResult) -> None:
+        super().__init__(run, result)
+        self._settings = run.settings
         self._proof: TrainingProof | None = None
-        self.policy: NetworkPolicy = trained.policy
-        self.seed = trained.seed
 
-    def evaluate(self, num_episodes: int = HELD_OUT_EPISODES) -> Returns:
-        """Returns what it earns on episodes that neither trained nor chose it."""
-        return self._trained.evaluate(num_episodes)
+    def prove(self, on_progress: OnProgress | None = None, *, num_episodes: int = HELD_OUT_EPISODES) -> TrainingProof:
+        """Returns whether it has learned: against the policy before its first update, the random one and controls.
 
-    def prove(self, on_progress: OnProgress | None = None) -> TrainingProof:
-        """Returns whether it has learned: against the policy before its first update, the random policy, and twins.
-
-        Twins are trained now, each with the same budget, while each update credits actions with others' advantages: 19
-        for a run of one seed, unless one is as good, 5 for one of five seeds.
+        Shuffled controls are trained now, each with the same budget, while each update credits actions with others'
+        advantages: 19 for a run of one seed, unless one is as good, 5 for one of five seeds.
         """
-        if self._proof is None:
-            self._proof = self._trained.prove(on_progress=on_progress)
+        if self._proof is None or self._proof.num_episodes != num_episodes:
+            self._proof = super().prove(on_progress, num_episodes=num_episodes)
         return self._proof
 
     def register(self, name: str, on_progress: OnProgress | None = None) -> PolicyVersion:
@@ -85,7 +71,7 @@ class LearnedPolicy:
         """
         check_name("a policy", name)
         found = self.prove(on_progress)
-        record = self._trained.run.record
+        record = self.run.record
         lineage = {
             "kind": "training",
             "run_id": record.run_id,
@@ -93,8 +79,8 @@ class LearnedPolicy:
             "env": record.options.env,
             "env_kwargs": record.options.env_kwargs,
             "own_env": record.own_env,
-            "num_steps": self._trained.result.best_steps,
-            "num_updates": self._trained.result.best_updates,
+            "num_steps": self.result.best_steps,
+            "num_updates": self.result.best_updates,
             "dataset": record.options.dataset,
             "options": msgspec.to_builtins(record.options),
             "held_out": {"kind": "environment"},
@@ -103,19 +89,16 @@ class LearnedPolicy:
             return workspace.registry.register_proven(name, self.policy, found, lineage=lineage)
 
 
-class Run:
+class Run(TrainedRun):
     """A training that has ended, with its files in the store's folder.
 
     Attributes:
-        record: what was asked, and the figures of each seed.
-        folder: metrics, checkpoints and policies of each seed.
+        settings: of the store.
     """
 
     def __init__(self, trained: TrainedRun, settings: Settings) -> None:
-        self._trained = trained
-        self._settings = settings
-        self.record: RunRecord = trained.record
-        self.folder: Path = trained.folder
+        super().__init__(trained.folder, trained.record, trained.own_env)
+        self.settings = settings
 
     @property
     def run_id(self) -> str:
@@ -125,21 +108,17 @@ class Run:
     @property
     def seeds(self) -> list[LearnedPolicy]:
         """The best policy of each seed."""
-        return [LearnedPolicy(seed, self._settings) for seed in self._trained.seeds]
+        return [LearnedPolicy(self, result) for result in self.results()]
 
     @property
     def best(self) -> LearnedPolicy:
         """The policy that earned most in the evaluations while it trained, of all seeds."""
-        return LearnedPolicy(self._trained.best, self._settings)
+        return LearnedPolicy(self, self.best_result())
 
     @property
     def can_evaluate(self) -> bool:
         """Whether an environment is known to try its policies in; with a data set there may be none."""
-        return self.record.options.env is not None or self._trained.own_env is not None
-
-    def evaluate(self, num_episodes: int = HELD_OUT_EPISODES) -> RunEvaluation:
-        """Returns what each seed's policy earns on held-out episodes, with statistics over seeds."""
-        return self._trained.evaluate(num_episodes)
+        return self.record.options.env is not None or self.own_env is not None
 
     def _repr_html_(self) -> str:
         """Returns the figures of each seed as a table, which notebooks show."""
@@ -261,7 +240,7 @@ def training_options(
     else:
         name = resolve_env(env) if isinstance(env, str) else _describe(env)
         if not isinstance(env, str) and not callable(env) and dataset is None:
-            run_options.setdefault("n_envs", getattr(env, "num_envs", 1))  # an object has the lanes that it has
+            run_options.setdefault("n_envs", getattr(env, "num_envs", 1))  # an object has the envs that it has
     return make_options(algorithm, name, steps=steps, episodes=episodes, dataset=dataset, options=given, **run_options)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from learnloop.algorithms.building import ALGORITHMS, entry_of
+from learnloop.algorithms.building import ALGORITHMS, check_algorithm
 from learnloop.core.errors import UsageError, one_of
 from learnloop.core.extensions import KINDS, POINTS, Extension, Kind
 from learnloop.envs.answer_scores import BUILT_IN as SCORES
@@ -26,7 +26,7 @@ class _Room(NamedTuple):
 
 
 _ROOMS: Mapping[Kind, _Room] = {
-    "algorithm": _Room({name: entry.algorithm for name, entry in ALGORITHMS.items()}, entry_of),
+    "algorithm": _Room(ALGORITHMS, check_algorithm),
     "environment": _Room(ALIASES, check_env_maker),
     "reward": _Room(SCORES, check_score),
     "encoder": _Room(ENCODERS, check_encoder),

@@ -8,9 +8,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop.core.arrays import Bools
+from learnloop.core.arrays import F32, Bools
 from learnloop.core.errors import ActionError, UsageError
 from learnloop.core.spaces import ActionSpace, Box, Discrete, num_choices
+
+
+def bounds_of(box: Box) -> tuple[F32, F32]:
+    """Returns the low and the high bounds, each of shape ``(size,)``; infinite where there is none."""
+    low = [-np.inf if each is None else each for each in box.low]
+    high = [np.inf if each is None else each for each in box.high]
+    return np.array(low, dtype=np.float32), np.array(high, dtype=np.float32)
+
+
+def mask_width(space: ActionSpace) -> int:
+    """Returns the length of a mask; 0 for a box, which has no choices."""
+    return 0 if isinstance(space, Box) else num_choices(space)
 
 
 class ActionCodec:
@@ -23,8 +35,7 @@ class ActionCodec:
     def __init__(self, space: ActionSpace) -> None:
         self.space = space
         if isinstance(space, Box):
-            self._low = np.array([-np.inf if each is None else each for each in space.low], dtype=np.float32)
-            self._high = np.array([np.inf if each is None else each for each in space.high], dtype=np.float32)
+            self._low, self._high = bounds_of(space)
 
     def to_outside(self, action: Any) -> Any:
         """Returns one action as the space says: an int, an int64 array, or a float32 array clipped to the bounds."""

@@ -290,15 +290,14 @@ class _TextLeaf(_Node):
     def put_batch(self, values: Any, rows: F32) -> None:
         if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray) or len(values) != len(rows):
             self.refuse(values, f"a sequence of {len(rows)} texts")
-        for value, row in zip(values, rows, strict=True):
-            self.put(value, row)
+        self.put_list(list(values), rows)
 
 
-class _EncodedTextLeaf(_Node):
+class _EncodedTextLeaf(_TextLeaf):
     """A text as an encoder that was added sees it: many at once where many are there, as one call may take long."""
 
     def __init__(self, space: Text, name: str, first: int) -> None:
-        self.name, self.first, self.stop = name, first, first + space.num_buckets
+        super().__init__(space, name, first)
         self._label = space.encoder or ""
         self._encoder = find_encoder(self._label)
         if self._encoder.size != space.num_buckets:
@@ -315,11 +314,6 @@ class _EncodedTextLeaf(_Node):
             if not isinstance(value, str):
                 self.refuse(value, "text")
         rows[:, self.first : self.stop] = encode_texts(self._label, self._encoder, [str(value) for value in values])
-
-    def put_batch(self, values: Any, rows: F32) -> None:
-        if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray) or len(values) != len(rows):
-            self.refuse(values, f"a sequence of {len(rows)} texts")
-        self.put_list(list(values), rows)
 
 
 def _parts(text: str) -> list[str]:

@@ -38,6 +38,14 @@ class MLP:
 
     Source of dropout: Hausknecht and Wagener 2022, Consistent Dropout for Policy Gradient Reinforcement Learning,
     section 3. A hidden layer is Linear -> LayerNorm -> activation -> dropout.
+
+    Attributes:
+        config: its architecture.
+        input_size: how many numbers one input has.
+        output_size: how many numbers one output has: all heads in the order of the config.
+        parameters: shape ``(num_parameters,)``; what is written here counts at once.
+        gradients: what the last ``backward`` found, shape ``(num_parameters,)``.
+        num_masks: how many dropout masks there are; 0 without dropout.
     """
 
     def __init__(self, config: MLPConfig, seed: int = 0, *, parameters: F32 | None = None) -> None:
@@ -50,16 +58,19 @@ class MLP:
         """
         self.config = config
         self.seed = seed
+        self.input_size = config.input_size
+        self.output_size = config.output_size
+        self.num_masks = NUM_MASKS if config.dropout else 0
         self._layout = Layout(config)
-        self._parameters = np.empty(self._layout.size, dtype=np.float32)
+        self.parameters: F32 = np.empty(self._layout.size, dtype=np.float32)
         if parameters is None:
-            self._layout.initialise(self._parameters, seed)
+            self._layout.initialise(self.parameters, seed)
         else:
             _check_parameters(parameters, self._layout.size)
-            self._parameters[:] = parameters
-        self._gradients = np.zeros_like(self._parameters)
-        self._tensors = self._layout.views(self._parameters)
-        self._gradient_tensors = self._layout.views(self._gradients)
+            self.parameters[:] = parameters
+        self.gradients: F32 = np.zeros_like(self.parameters)
+        self._tensors = self._layout.views(self.parameters)
+        self._gradient_tensors = self._layout.views(self.gradients)
         self.tables = self._draw_tables()
         self._learning: dict[int, Pass] = {}
         self._acting: dict[int, Pass] = {}
@@ -68,11 +79,11 @@ class MLP:
         self._row_pass = RowPass(config, self._tensors)
 
     @classmethod
-    def from_config(cls, config: MLPConfig | Mapping[str, Any], parameters: F32 | None, seed: int = 0) -> Self:
+    def from_config(cls, config: Mapping[str, Any], parameters: F32 | None, seed: int = 0) -> Self:
         """Returns the network that ``to_config`` and ``parameters`` describe.
 
         Args:
-            config: the architecture, or what ``to_config`` returned.
+            config: what ``to_config`` returned.
             parameters: shape ``(num_parameters,)``, float32.
             seed: of the dropout masks; it does not matter where dropout is off.
 
@@ -80,35 +91,10 @@ class MLP:
             UsageError: the parameters are missing or do not fit.
             msgspec.ValidationError: the config cannot be read.
         """
-        architecture = config if isinstance(config, MLPConfig) else msgspec.convert(config, MLPConfig)
+        architecture = msgspec.convert(config, MLPConfig)
         if parameters is None:
             raise UsageError("the parameters of a network are missing")
         return cls(architecture, seed, parameters=parameters)
-
-    @property
-    def input_size(self) -> int:
-        """How many numbers one input has."""
-        return self.config.input_size
-
-    @property
-    def output_size(self) -> int:
-        """How many numbers one output has: all heads in the order of the config."""
-        return self.config.output_size
-
-    @property
-    def parameters(self) -> F32:
-        """The parameters, shape ``(num_parameters,)``; what is written here counts at once."""
-        return self._parameters
-
-    @property
-    def gradients(self) -> F32:
-        """What the last ``backward`` found, shape ``(num_parameters,)``."""
-        return self._gradients
-
-    @property
-    def num_masks(self) -> int:
-        """How many dropout masks there are; 0 without dropout."""
-        return NUM_MASKS if self.config.dropout else 0
 
     def layers(self) -> Mapping[str, slice]:
         """Returns where each tensor lies in ``parameters``.
@@ -159,9 +145,9 @@ class MLP:
             shown.forward(inputs, self.tables, None)
         return [tower.copy() for layer in shown.layers for tower in layer.values]
 
-    def twin(self) -> Self:
+    def copy(self) -> Self:
         """Returns a network of the same architecture and dropout masks with a copy of the parameters."""
-        return type(self)(self.config, self.seed, parameters=self._parameters)
+        return type(self)(self.config, self.seed, parameters=self.parameters)
 
     def to_config(self) -> dict[str, Any]:
         """Returns its architecture as JSON; ``from_config`` reads it."""

@@ -31,6 +31,11 @@ class TorchNetwork:
     On another device they are views of a flat tensor there, ``refresh`` copies ``parameters`` to it, and outputs and
     gradients are copied back. Parameters with ``requires_grad=False`` are not among ``parameters`` and stay as they
     are. Nothing global is set; say ``torch.set_num_threads(1)`` yourself where networks are small.
+
+    Attributes:
+        module: which is changed in place.
+        parameters: shape ``(num_parameters,)``; call ``refresh`` after writing to them.
+        gradients: what the last ``backward`` found, shape ``(num_parameters,)``.
     """
 
     num_masks = 0
@@ -64,11 +69,11 @@ class TorchNetwork:
         named = [(name, each) for name, each in self.module.named_parameters() if each.requires_grad]
         if not named:
             raise UsageError("the module has no parameter that requires a gradient; there is nothing to learn")
-        self._parameters = np.empty(sum(each.numel() for _, each in named), dtype=np.float32)
-        self._gradients = np.zeros_like(self._parameters)
-        host = torch.from_numpy(self._parameters)
+        self.parameters: F32 = np.empty(sum(each.numel() for _, each in named), dtype=np.float32)
+        self.gradients: F32 = np.zeros_like(self.parameters)
+        host = torch.from_numpy(self.parameters)
         self._flat = host if self._is_on_cpu else torch.empty_like(host, device=self._device)
-        self._flat_gradient = torch.from_numpy(self._gradients)
+        self._flat_gradient = torch.from_numpy(self.gradients)
         start = 0
         for name, each in named:
             part = slice(start, start + each.numel())
@@ -85,16 +90,6 @@ class TorchNetwork:
     def _is_on_cpu(self) -> bool:
         return self._device.type == "cpu"
 
-    @property
-    def parameters(self) -> F32:
-        """The parameters, shape ``(num_parameters,)``; call ``refresh`` after writing to them."""
-        return self._parameters
-
-    @property
-    def gradients(self) -> F32:
-        """What the last ``backward`` found, shape ``(num_parameters,)``."""
-        return self._gradients
-
     def layers(self) -> Mapping[str, slice]:
         """Returns where each parameter lies in ``parameters``, by the module's own names."""
         return dict(self._slices)
@@ -102,7 +97,7 @@ class TorchNetwork:
     def refresh(self) -> None:
         """Copies ``parameters`` to the device; on the CPU there is nothing to copy."""
         if not self._is_on_cpu:
-            self._flat.copy_(torch.from_numpy(self._parameters))
+            self._flat.copy_(torch.from_numpy(self.parameters))
 
     def forward(self, inputs: F32, masks: I64 | None = None) -> F32:
         """Returns the outputs, shape ``(batch, output_size)``, and keeps their graph until the next ``forward``."""
@@ -135,16 +130,16 @@ class TorchNetwork:
         with torch.no_grad():  # not inference_mode: what a module keeps of a call may be learned from in the next
             return _array(self.module(self._tensor(inputs, masks)))
 
-    def twin(self) -> Self:
+    def copy(self) -> Self:
         """Returns a network over a copy of the module."""
-        twin = copy.copy(self)  # not built anew: a subclass may be built from something else
-        twin._inputs = twin._outputs = None
-        twin.module = copy.deepcopy(self.module)
-        twin._slices = {}
-        twin._trained = twin._flatten()
-        twin._parameters[:] = self._parameters
-        twin.refresh()
-        return twin
+        other = copy.copy(self)  # not built anew: a subclass may be built from something else
+        other._inputs = other._outputs = None
+        other.module = copy.deepcopy(self.module)
+        other._slices = {}
+        other._trained = other._flatten()
+        other.parameters[:] = self.parameters
+        other.refresh()
+        return other
 
     def to_config(self) -> dict[str, Any]:
         """Returns which class the module is of, and its sizes; the module itself is kept by who wrote it."""

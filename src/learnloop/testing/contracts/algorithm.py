@@ -14,10 +14,10 @@ from learnloop.core.arrays import F32
 from learnloop.core.errors import LearnloopError, RewardError, UsageError
 from learnloop.core.seeding import generator
 from learnloop.core.spaces import Spaces
-from learnloop.core.stepping import LaneStep
+from learnloop.core.stepping import EnvStep
 from learnloop.testing.contracts.contract import expect, fail, needs, refuses, same
-from learnloop.testing.contracts.lane_stream import Difference, LaneStream
 from learnloop.testing.contracts.learner import LearnerContract
+from learnloop.testing.contracts.step_stream import Difference, StepStream
 
 TRAINING_SEED = 5
 """Of the training whose state is restored."""
@@ -31,11 +31,11 @@ class AlgorithmContract(LearnerContract):
     ::
 
         class TestMine(AlgorithmContract):
-            def make(self, spaces, *, num_lanes, seed):
-                return Mine(MineConfig(n_steps=16), spaces, num_lanes=num_lanes, seed=seed)
+            def make(self, spaces, *, num_envs, seed):
+                return Mine(MineConfig(n_steps=16), spaces, num_envs=num_envs, seed=seed)
 
     Attributes:
-        steps_to_learn: after so many steps of each lane it has updated at least twice.
+        steps_to_learn: after so many steps of each env it has updated at least twice.
         keeps_transitions: whether a whole transition is kept when its episode is discarded, as in a replay; else what
             was not learned of it yet is forgotten.
         restored_seed: of the algorithm that a state is restored into. Another one than ``TRAINING_SEED``, unless what
@@ -47,31 +47,31 @@ class AlgorithmContract(LearnerContract):
     restored_seed: ClassVar[int] = TRAINING_SEED + 1
 
     def teach(self, algorithm: Algorithm, *, difference: Difference = "", masked: bool = False, seed: int = 0) -> None:
-        """Lets ``algorithm`` act and learn for ``steps_to_learn`` of each lane."""
+        """Lets ``algorithm`` act and learn for ``steps_to_learn`` of each env."""
         algorithm.interrupt()
-        stream = LaneStream(algorithm.spaces, algorithm.num_lanes, seed, masked=masked, difference=difference)
+        stream = StepStream(algorithm.spaces, algorithm.num_envs, seed, masked=masked, difference=difference)
         stream.drive(algorithm, self.steps_to_learn)
 
     # With environments -------------------------------------------------------------------------------------------
 
     def test_steps_are_counted(self) -> None:
-        """num_steps counts the steps of all lanes, and not those in which a lane only reset itself."""
+        """num_steps counts the steps of all envs, and not those in which an env only reset itself."""
         for spaces, algorithm in self.each_fresh():
-            LaneStream(spaces, self.num_lanes, 0).drive(algorithm, 10)
+            StepStream(spaces, self.num_envs, 0).drive(algorithm, 10)
             why = "budgets, schedules and throughput are counted in steps"
-            same(algorithm.num_steps, 10 * self.num_lanes, "each lane's step is counted", why)
-            algorithm = self.make(spaces, num_lanes=self.num_lanes, seed=0)
-            stream = LaneStream(spaces, self.num_lanes, 0, difference="invalid")
+            same(algorithm.num_steps, 10 * self.num_envs, "each env's step is counted", why)
+            algorithm = self.make(spaces, num_envs=self.num_envs, seed=0)
+            stream = StepStream(spaces, self.num_envs, 0, difference="invalid")
             stream.drive(algorithm, 30)
-            has_ignored = stream.num_valid < 30 * self.num_lanes
+            has_ignored = stream.num_valid < 30 * self.num_envs
             expect(has_ignored, "the stream has steps to ignore", "none", "this rule would check nothing")
-            same(algorithm.num_steps, stream.num_valid, "steps of a lane that resets itself are not counted", why)
+            same(algorithm.num_steps, stream.num_valid, "steps of an env that resets itself are not counted", why)
 
     def test_learn_says_whether_it_updated(self) -> None:
         """``learn`` returns False without change until enough is recorded, then updates and returns True."""
         needs(self.learns, "it does not learn")
         for spaces, algorithm in self.each_fresh():
-            stream = LaneStream(spaces, self.num_lanes, 0)
+            stream = StepStream(spaces, self.num_envs, 0)
             count = 0
             for _ in range(self.steps_to_learn):
                 stream.drive(algorithm, 1, learning=False)
@@ -83,31 +83,31 @@ class AlgorithmContract(LearnerContract):
                 same(did, is_other, "learn returns whether parameters changed", why)
                 same(did, algorithm.num_updates > updates, "learn returns whether num_updates grew", why)
                 count += bool(did)
-            promise = f"within {self.steps_to_learn} steps of each lane it learns at least twice"
+            promise = f"within {self.steps_to_learn} steps of each env it learns at least twice"
             expect(count >= 2, promise, f"{count} times", "make it learn more often, or raise steps_to_learn")
 
     def test_acting_and_recording_learn_nothing(self) -> None:
         """Only learn changes parameters."""
         for spaces, algorithm in self.each_fresh():
             before = algorithm.parameter_hash()
-            LaneStream(spaces, self.num_lanes, 0).drive(algorithm, 1, learning=False)
-            why = "a policy would change while its lanes act"
+            StepStream(spaces, self.num_envs, 0).drive(algorithm, 1, learning=False)
+            why = "a policy would change while its envs act"
             same(algorithm.parameter_hash(), before, "choose and record change no parameter", why)
 
-    def test_steps_of_a_lane_that_resets_itself_are_not_learned(self) -> None:
+    def test_steps_of_an_env_that_resets_itself_are_not_learned(self) -> None:
         """Where valid is False nothing is learned, whatever the reward."""
         needs(self.learns, "it does not learn")
-        why = "vector environments pay nothing in the step in which they reset a lane, and ignore the action"
+        why = "vector environments pay nothing in the step in which they reset an env, and ignore the action"
         self._agree("invalid", "ignored reward", "what is not valid is not learned from", why)
 
     def test_interrupt(self) -> None:
-        """After interrupt, at any time, new episodes begin in all lanes."""
+        """After interrupt, at any time, new episodes begin in all envs."""
         for spaces, algorithm in self.each_fresh():
             for seed in range(4):
                 algorithm.interrupt()
-                LaneStream(spaces, self.num_lanes, seed).drive(algorithm, 5)
+                StepStream(spaces, self.num_envs, seed).drive(algorithm, 5)
             why = "evaluations and resumptions start episodes again"
-            same(algorithm.num_steps, 20 * self.num_lanes, "steps go on being counted after interrupt", why)
+            same(algorithm.num_steps, 20 * self.num_envs, "steps go on being counted after interrupt", why)
 
     # Bad numbers -------------------------------------------------------------------------------------------------
 
@@ -125,8 +125,8 @@ class AlgorithmContract(LearnerContract):
     def _poison(self, spaces: Spaces, change: Any, what: str) -> None:
         """Gives each step a bad number until the algorithm stops, and looks at its parameters."""
         needs(self.learns, "it does not learn")
-        algorithm = self.make(spaces, num_lanes=self.num_lanes, seed=0)
-        stream = LaneStream(spaces, self.num_lanes, 0)
+        algorithm = self.make(spaces, num_envs=self.num_envs, seed=0)
+        stream = StepStream(spaces, self.num_envs, 0)
         stream.drive(algorithm, self.steps_to_learn + 3)
         why = "one bad number would make all parameters bad, and the policy with them"
         for _ in range(4 * self.steps_to_learn):
@@ -144,7 +144,7 @@ class AlgorithmContract(LearnerContract):
                 return
         fail(f"{what} is refused, or learning from it raises DivergedError", "neither", why)
 
-    def _one_poisoned_step(self, algorithm: Algorithm, stream: LaneStream, change: Any) -> None:
+    def _one_poisoned_step(self, algorithm: Algorithm, stream: StepStream, change: Any) -> None:
         step = change(stream.step(algorithm.choose(stream.observations, stream.masks)))
         algorithm.record(step)
         stream.observations = step.observations
@@ -160,13 +160,13 @@ class AlgorithmContract(LearnerContract):
             self._interrupted(spaces, self.steps_to_learn + 5, "invalid")
 
     def _interrupted(self, spaces: Spaces, num_steps: int, difference: Difference) -> None:
-        first = self.make(spaces, num_lanes=self.num_lanes, seed=TRAINING_SEED)
-        stream = LaneStream(spaces, self.num_lanes, TRAINING_SEED, difference=difference)
+        first = self.make(spaces, num_envs=self.num_envs, seed=TRAINING_SEED)
+        stream = StepStream(spaces, self.num_envs, TRAINING_SEED, difference=difference)
         stream.drive(first, num_steps)
         again = copy.deepcopy(stream)
         traces = []
         state = self.look_at_state(first, lambda: traces.append(stream.drive(first, self.steps_to_learn)))
-        second = self.make(spaces, num_lanes=self.num_lanes, seed=self.restored_seed)
+        second = self.make(spaces, num_envs=self.num_envs, seed=self.restored_seed)
         second.restore(state)
         traces.append(again.drive(second, self.steps_to_learn))
         promise = f"restored after {num_steps} steps it goes on bit for bit"
@@ -180,8 +180,8 @@ class AlgorithmContract(LearnerContract):
     # Live agents -------------------------------------------------------------------------------------------------
 
     def test_live_steps_are_learned_from(self) -> None:
-        """Episodes of live agents are counted and learned from like those of lanes."""
-        for _, algorithm in self.each_fresh(num_lanes=1):
+        """Episodes of live agents are counted and learned from like those of envs."""
+        for _, algorithm in self.each_fresh(num_envs=1):
             before, count = algorithm.parameter_hash(), 0
             algorithm.set_progress(0.0)  # else schedules warn that nobody says it
             for number in range(4 * self.steps_to_learn):
@@ -198,7 +198,7 @@ class AlgorithmContract(LearnerContract):
 
     def test_live_calls_out_of_turn_are_refused(self) -> None:
         """Each action waits for one reward, which is a finite number; a cut needs its last observation."""
-        for _, algorithm in self.each_fresh(num_lanes=1):
+        for _, algorithm in self.each_fresh(num_envs=1):
             shown = self.noise(1)[0]
             why = "a reward would go to another action"
             refuses(UsageError, "a reward needs an action", why, algorithm.observe, 1.0, episode="a")
@@ -215,7 +215,7 @@ class AlgorithmContract(LearnerContract):
 
     def test_live_episodes_do_not_mix(self) -> None:
         """Each step of an episode that runs beside others has its own observation, action, reward and successor."""
-        for _, algorithm in self.each_fresh(num_lanes=1):
+        for _, algorithm in self.each_fresh(num_envs=1):
             seen: dict[str, list[LiveStep]] = {}
             record = algorithm._record_live
             spied: Any = algorithm
@@ -246,7 +246,7 @@ class AlgorithmContract(LearnerContract):
 
     def _with_discarded(self, spaces: Spaces, reward: float) -> Algorithm:
         """Lets one episode learn while another one beside it earns ``reward`` and is discarded."""
-        algorithm = self.make(spaces, num_lanes=1, seed=0)
+        algorithm = self.make(spaces, num_envs=1, seed=0)
         algorithm.set_progress(0.0)
         num_rounds = 1 if self.keeps_transitions else 2
         for number in range(4 * self.steps_to_learn):
@@ -264,13 +264,13 @@ class AlgorithmContract(LearnerContract):
         return algorithm
 
 
-def _with_reward(step: LaneStep, reward: float) -> LaneStep:
+def _with_reward(step: EnvStep, reward: float) -> EnvStep:
     rewards = step.rewards.copy()
     rewards[0] = reward
     return step._replace(rewards=rewards)
 
 
-def _with_nan(step: LaneStep) -> LaneStep:
+def _with_nan(step: EnvStep) -> EnvStep:
     observations = step.observations.copy()
     observations[0, 0] = np.nan
     rewards = np.nan_to_num(step.rewards)  # of the stream, which has seen the last one

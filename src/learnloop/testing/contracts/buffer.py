@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.algorithms.replay.prioritised import PrioritisedReplay, ReplayBuffer
-from learnloop.algorithms.replay.transitions import Entries, Sample
+from learnloop.algorithms.replay.transitions import Entries, ReplaySample
 from learnloop.core.arrays import F32, F64, I64, Bools
 from learnloop.core.errors import LearnloopError, UsageError
 from learnloop.core.seeding import generator
@@ -53,11 +53,11 @@ class BufferContract(Contract):
             add(replay, np.arange(start, min(start + batch, count)), masked=masked)
         return replay
 
-    def drawn(self, replay: ReplayBuffer, count: int = 300, seed: int = 0) -> Sample:
+    def drawn(self, replay: ReplayBuffer, count: int = 300, seed: int = 0) -> ReplaySample:
         """Returns a copy of a sample."""
         sample = replay.sample(count, generator(seed, "contract"))
         copied: Any = [None if part is None else part.copy() for part in sample]
-        return Sample(*copied)
+        return ReplaySample(*copied)
 
     def test_it_holds_the_newest(self) -> None:
         """It grows to its capacity, then the newest push out the oldest, which never come back."""
@@ -289,7 +289,7 @@ def _runs(numbers: I64) -> list[I64]:
     return [part for part in np.split(numbers, ends + 1) if len(part)]
 
 
-def fault_of(sample: Sample, keeps_halves: bool) -> str | None:
+def fault_of(sample: ReplaySample, keeps_halves: bool) -> str | None:
     """Returns what is wrong with a sample; None: nothing."""
     numbers = sample.numbers
     wanted: dict[str, NDArray[Any]] = {

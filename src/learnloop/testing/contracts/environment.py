@@ -12,11 +12,10 @@ import gymnasium
 import numpy as np
 
 from learnloop.core.seeding import generator
-from learnloop.envs.checks import check_env
 from learnloop.envs.spaces import ActionEdge, random_actions
-from learnloop.envs.streams.lanes import spaces_of
+from learnloop.envs.streams.make import check_env, make_stream
 from learnloop.envs.streams.masks import KEY, MaskReader, with_masks
-from learnloop.envs.streams.stream import make_stream
+from learnloop.envs.streams.sync_stream import spaces_of
 from learnloop.nn.encoders.observation_encoder import ObservationEncoder
 from learnloop.testing.contracts.contract import Contract, expect, same
 
@@ -84,7 +83,7 @@ class EnvironmentContract(Contract):
         one, other = self.make(), self.make()
         beside = zip(_steps(one, 3), _steps(other, 4), strict=True)
         found = [step for (step, _), _ in zip(beside, range(self.num_steps), strict=False)]
-        same(found, alone, "environments side by side do not touch each other", "lanes run side by side")
+        same(found, alone, "environments side by side do not touch each other", "envs run side by side")
 
     def test_global_random_numbers_are_left_alone(self) -> None:
         """It draws from numbers of its own."""

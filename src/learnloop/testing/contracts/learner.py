@@ -11,14 +11,14 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from learnloop.algorithms.base.algorithm import Algorithm
-from learnloop.algorithms.base.states import AlgorithmState
 from learnloop.core.arrays import F32
 from learnloop.core.errors import LearnloopError, UsageError
 from learnloop.core.seeding import generator
 from learnloop.core.spaces import ActionSpace, Box, Discrete, Spaces, num_choices
 from learnloop.registry.artifacts import encode_artifact
+from learnloop.system.state_file import State
 from learnloop.testing.contracts.contract import Contract, expect, fail, needs, refuses, same
-from learnloop.testing.contracts.lane_stream import (
+from learnloop.testing.contracts.step_stream import (
     Difference,
     actions_fault,
     expect_action,
@@ -30,7 +30,7 @@ from learnloop.testing.contracts.lane_stream import (
 NUM_SHOWN = 8
 """So many observations are shown to a policy to tell it from another."""
 MASK_ROUNDS = 40
-"""So many times are all lanes asked for actions under masks."""
+"""So many times are all envs asked for actions under masks."""
 
 
 class LearnerContract(Contract):
@@ -39,7 +39,7 @@ class LearnerContract(Contract):
     Attributes:
         action_spaces: the algorithm is checked in each.
         observation_size: numbers of an observation.
-        num_lanes: how many environments it serves.
+        num_envs: how many environments it serves.
         learns: whether it learns at all; the random policy does not.
         uses_rewards: whether what it learns depends on rewards; behaviour cloning does not.
         bootstraps: whether what comes after a cut is worth something to it.
@@ -49,7 +49,7 @@ class LearnerContract(Contract):
 
     action_spaces: ClassVar[Sequence[ActionSpace]] = (Discrete(n=3),)
     observation_size: ClassVar[int] = 3
-    num_lanes: ClassVar[int] = 4
+    num_envs: ClassVar[int] = 4
     learns: ClassVar[bool] = True
     uses_rewards: ClassVar[bool] = True
     bootstraps: ClassVar[bool] = True
@@ -57,7 +57,7 @@ class LearnerContract(Contract):
     can_store: ClassVar[bool] = True
 
     @abstractmethod
-    def make(self, spaces: Spaces, *, num_lanes: int, seed: int) -> Algorithm:
+    def make(self, spaces: Spaces, *, num_envs: int, seed: int) -> Algorithm:
         """Returns a fresh algorithm that learns often: from few steps, with a small network."""
 
     @abstractmethod
@@ -66,7 +66,7 @@ class LearnerContract(Contract):
 
     def learned(self, spaces: Spaces, *, shuffled: bool = False, **options: Any) -> Algorithm:
         """Returns an algorithm that was taught; ``options`` are those of ``teach``."""
-        algorithm = self.make(spaces, num_lanes=self.num_lanes, seed=1)
+        algorithm = self.make(spaces, num_envs=self.num_envs, seed=1)
         algorithm.shuffled = shuffled
         self.teach(algorithm, **options)
         return algorithm
@@ -76,10 +76,10 @@ class LearnerContract(Contract):
         for action in self.action_spaces:
             yield spaces_for(action, self.observation_size)
 
-    def each_fresh(self, *, num_lanes: int | None = None, seed: int = 0) -> Iterator[tuple[Spaces, Algorithm]]:
+    def each_fresh(self, *, num_envs: int | None = None, seed: int = 0) -> Iterator[tuple[Spaces, Algorithm]]:
         """Yields a fresh algorithm in each space."""
         for spaces in self.each_spaces():
-            yield spaces, self.make(spaces, num_lanes=self.num_lanes if num_lanes is None else num_lanes, seed=seed)
+            yield spaces, self.make(spaces, num_envs=self.num_envs if num_envs is None else num_envs, seed=seed)
 
     def noise(self, num: int, *names: str) -> F32:
         """Returns observations, shape ``(num, observation_size)``."""
@@ -89,28 +89,28 @@ class LearnerContract(Contract):
     # What it is and does -----------------------------------------------------------------------------------------
 
     def test_it_says_what_it_is(self) -> None:
-        """It is an Algorithm with a tag, and serves the spaces and lanes that it was made for."""
+        """It is an Algorithm with a tag, and serves the spaces and envs that it was made for."""
         for spaces in self.each_spaces():
-            algorithm: object = self.make(spaces, num_lanes=3, seed=0)
+            algorithm: object = self.make(spaces, num_envs=3, seed=0)
             promise, why = "make returns an Algorithm", "training, checkpoints and the registry drive one as such"
             if not isinstance(algorithm, Algorithm):
                 fail(promise, f"a {type(algorithm).__name__}", why)
             tag: object = algorithm.tag
             expect(isinstance(tag, str) and tag, "tag names the algorithm", repr(tag), "stored policies carry it")
             same(algorithm.spaces, spaces, "spaces are those that it was made for", "policies are stored with them")
-            same(algorithm.num_lanes, 3, "num_lanes is what was asked for", "collection hands it a row for each lane")
+            same(algorithm.num_envs, 3, "num_envs is what was asked for", "collection hands it a row for each env")
 
     def test_actions_fit_the_space(self) -> None:
-        """``choose`` returns an action for each lane, of the space's form and type; what it is given stays as it is."""
+        """``choose`` returns an action for each env, of the space's form and type; what it is given stays as it is."""
         for spaces in self.each_spaces():
-            for algorithm in (self.make(spaces, num_lanes=self.num_lanes, seed=0), self.learned(spaces)):
+            for algorithm in (self.make(spaces, num_envs=self.num_envs, seed=0), self.learned(spaces)):
                 self._look_at_actions(algorithm, spaces)
 
     def _look_at_actions(self, algorithm: Algorithm, spaces: Spaces) -> None:
         algorithm.interrupt()
-        shown = self.noise(self.num_lanes)
+        shown = self.noise(self.num_envs)
         given = shown.copy()
-        fault = actions_fault(spaces.action, algorithm.choose(shown), self.num_lanes)
+        fault = actions_fault(spaces.action, algorithm.choose(shown), self.num_envs)
         expect(fault is None, f"choose returns actions of {spaces.action}", fault, "environments and replays take them")
         same(shown, given, "choose leaves the observations as they are", "the stream goes on with the same arrays")
 
@@ -119,20 +119,20 @@ class LearnerContract(Contract):
         spaces = [each for each in self.each_spaces() if not isinstance(each.action, Box)]
         needs(self.takes_masks and spaces, "it takes no masks, or its actions have no choices to mask")
         for each in spaces:
-            for algorithm in (self.make(each, num_lanes=self.num_lanes, seed=0), self.learned(each, masked=True)):
+            for algorithm in (self.make(each, num_envs=self.num_envs, seed=0), self.learned(each, masked=True)):
                 self._look_at_masks(algorithm, each)
 
     def _look_at_masks(self, algorithm: Algorithm, spaces: Spaces) -> None:
         rng = generator(0, "contract", "masks")
         for round_ in range(MASK_ROUNDS):
-            masks = random_masks(spaces.action, self.num_lanes, rng)
+            masks = random_masks(spaces.action, self.num_envs, rng)
             if masks is None:
                 return
             algorithm.interrupt()
-            actions = algorithm.choose(self.noise(self.num_lanes, str(round_)), masks)
+            actions = algorithm.choose(self.noise(self.num_envs, str(round_)), masks)
             num = num_forbidden(spaces.action, actions, masks)
             why = "a mask stands for what cannot or must not be done"
-            expect(num == 0, "a masked action is never chosen", f"{num} of {self.num_lanes} were", why)
+            expect(num == 0, "a masked action is never chosen", f"{num} of {self.num_envs} were", why)
 
     def test_act_takes_and_gives_the_forms_of_the_spaces(self) -> None:
         """``act`` returns one action in the form of the space, under a mask too, and refuses what does not fit."""
@@ -168,7 +168,7 @@ class LearnerContract(Contract):
         """What is learned shows in parameter_hash, in num_updates and in the policy."""
         needs(self.learns, "it does not learn")
         for spaces in self.each_spaces():
-            fresh, learned = self.make(spaces, num_lanes=self.num_lanes, seed=1), self.learned(spaces)
+            fresh, learned = self.make(spaces, num_envs=self.num_envs, seed=1), self.learned(spaces)
             why = "a training that changes nothing has learned nothing, and a checkpoint would not differ"
             is_other = fresh.parameter_hash() != learned.parameter_hash()
             expect(is_other, "learning changes parameter_hash", "the hash of a fresh one", why)
@@ -187,7 +187,7 @@ class LearnerContract(Contract):
             )
             same(first.parameter_hash(), second.parameter_hash(), "the same seed learns the same", why)
             if self.learns:
-                other = self.make(spaces, num_lanes=self.num_lanes, seed=2)
+                other = self.make(spaces, num_envs=self.num_envs, seed=2)
                 self.teach(other)
                 is_other = other.parameter_hash() != first.parameter_hash()
                 expect(is_other, "another seed learns otherwise", "the same parameters", "seeds would be one sample")
@@ -218,15 +218,15 @@ class LearnerContract(Contract):
             hashes = {self.learned(spaces, difference=each).parameter_hash() for each in (first, second)}
             expect(len(hashes) == 1, promise, f"other parameters in {spaces.action}", why)
 
-    def test_a_shuffled_twin_learns_something_else(self) -> None:
+    def test_a_shuffled_control_learns_something_else(self) -> None:
         """With ``shuffled`` it takes as many updates, and learns from something else. What it learns is not judged."""
         needs(self.learns, "it does not learn")
         for spaces in self.each_spaces():
-            plain, twin = self.learned(spaces), self.learned(spaces, shuffled=True)
-            why = "a proof compares with a twin that learns from something else; the same proves nothing"
-            same(twin.num_updates, plain.num_updates, "the twin takes as many updates", why)
-            is_other = twin.parameter_hash() != plain.parameter_hash()
-            expect(is_other, "what the twin learns from is shuffled", "the same parameters as without", why)
+            plain, control = self.learned(spaces), self.learned(spaces, shuffled=True)
+            why = "a proof compares with a shuffled control that learns from something else; the same proves nothing"
+            same(control.num_updates, plain.num_updates, "the shuffled control takes as many updates", why)
+            is_other = control.parameter_hash() != plain.parameter_hash()
+            expect(is_other, "what the shuffled control learns from is shuffled", "the same parameters as without", why)
 
     def test_figures_are_finite_and_named(self) -> None:
         """After an update, metrics holds figures by name, all of them finite; taken, they are gone."""
@@ -281,7 +281,7 @@ class LearnerContract(Contract):
 
     # States ------------------------------------------------------------------------------------------------------
 
-    def look_at_state(self, algorithm: Algorithm, go_on: Callable[[], object]) -> AlgorithmState:
+    def look_at_state(self, algorithm: Algorithm, go_on: Callable[[], object]) -> State:
         """Returns a state that is a copy and can be stored; ``go_on`` lets the algorithm learn on after it."""
         state = algorithm.state()
         why = "a checkpoint holds what is trained later than it says, or cannot be written"
@@ -297,24 +297,24 @@ class LearnerContract(Contract):
         promise = "a state is a copy: what is learned later does not change it"
         expect(not changed, promise, f"changed were {changed}", why)
         same(json.dumps(state.values), values, promise, why)
-        return AlgorithmState(dict(state.tensors), json.loads(values))
+        return State(dict(state.tensors), json.loads(values))
 
     def test_a_foreign_state_is_refused(self) -> None:
-        """A state of other lanes, of another algorithm or of other parameters is refused, and changes no parameter."""
+        """A state of other envs, of another algorithm or of other parameters is refused, and changes no parameter."""
         for spaces in self.each_spaces():
             state = self.learned(spaces).state()
-            other = self.make(spaces, num_lanes=self.num_lanes + 1, seed=3)
+            other = self.make(spaces, num_envs=self.num_envs + 1, seed=3)
             before = other.parameter_hash()
             why = "a training would go on with something else, and nobody would know"
-            refuses(LearnloopError, "a state of another number of lanes is refused", why, other.restore, state)
+            refuses(LearnloopError, "a state of another number of envs is refused", why, other.restore, state)
             same(other.parameter_hash(), before, "a state that is refused changes no parameter", why)
-            same_lanes = self.make(spaces, num_lanes=self.num_lanes, seed=3)
+            same_envs = self.make(spaces, num_envs=self.num_envs, seed=3)
             for values in ({}, {**state.values, "num_steps": "many"}):
                 promise = "a state whose values are missing or wrong is refused"
-                refuses(LearnloopError, promise, why, same_lanes.restore, state._replace(values=values))
+                refuses(LearnloopError, promise, why, same_envs.restore, state._replace(values=values))
 
 
-def _tensors(state: AlgorithmState) -> dict[str, Any]:
+def _tensors(state: State) -> dict[str, Any]:
     return {**state.tensors}  # of whatever type they are
 
 

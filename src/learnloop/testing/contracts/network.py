@@ -205,20 +205,20 @@ class NetworkContract(Contract):
         _close(network.predict(inputs), wanted, "outputs are those of the parameters that were written", why)
         _close(network.forward(inputs), wanted, "outputs are those of the parameters that were written", why)
 
-    def test_a_twin_is_apart(self) -> None:
-        """A twin says the same, and neither changes with the other."""
+    def test_a_copy_is_apart(self) -> None:
+        """A copied says the same, and neither changes with the other."""
         network = self.make(0)
         inputs = self.inputs(network)
         wanted = network.predict(inputs).copy()
-        twin = network.twin()
-        why = "target networks and policies are twins"
-        same(twin.parameters, network.parameters, "a twin has a copy of the parameters", why)
-        _close(twin.predict(inputs), wanted, "a twin says the same", why)
+        copied = network.copy()
+        why = "target networks and policies are copies"
+        same(copied.parameters, network.parameters, "a copy has a copy of the parameters", why)
+        _close(copied.predict(inputs), wanted, "a copy says the same", why)
         network.parameters[:] += np.float32(1)
         network.refresh()
-        _close(twin.predict(inputs), wanted, "a twin stays as it is while the network changes", why)
-        is_apart = not np.shares_memory(twin.parameters, network.parameters)
-        expect(is_apart, "a twin has parameters of its own", "shared memory", why)
+        _close(copied.predict(inputs), wanted, "a copy stays as it is while the network changes", why)
+        is_apart = not np.shares_memory(copied.parameters, network.parameters)
+        expect(is_apart, "a copy has parameters of its own", "shared memory", why)
 
     def test_what_does_not_fit_is_refused(self) -> None:
         """Inputs of another size or type, and backward before forward, are refused."""

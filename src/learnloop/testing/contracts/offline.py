@@ -13,8 +13,8 @@ from learnloop.core.datasets import Dataset
 from learnloop.core.errors import LearnloopError, UsageError
 from learnloop.core.spaces import Box, Discrete, Spaces
 from learnloop.testing.contracts.contract import expect, refuses, same
-from learnloop.testing.contracts.lane_stream import Difference, LaneStream, random_dataset
 from learnloop.testing.contracts.learner import LearnerContract
+from learnloop.testing.contracts.step_stream import Difference, StepStream, random_dataset
 
 
 class OfflineAlgorithmContract(LearnerContract):
@@ -43,7 +43,7 @@ class OfflineAlgorithmContract(LearnerContract):
 
     def fresh(self, spaces: Spaces, *, seed: int = 0) -> OfflineAlgorithm:
         """Returns one that has learned nothing."""
-        return cast(OfflineAlgorithm, self.make(spaces, num_lanes=self.num_lanes, seed=seed))
+        return cast(OfflineAlgorithm, self.make(spaces, num_envs=self.num_envs, seed=seed))
 
     def test_it_says_that_it_learns_from_data(self) -> None:
         """is_offline is True, and nothing is learned by acting: record, observe and learn are refused."""
@@ -51,7 +51,7 @@ class OfflineAlgorithmContract(LearnerContract):
             algorithm = self.fresh(spaces)
             why = "a trainer would wait for ever for it to learn from environments"
             same(algorithm.is_offline, True, "is_offline is True", why)
-            stream = LaneStream(spaces, self.num_lanes, 0)
+            stream = StepStream(spaces, self.num_envs, 0)
             step = stream.step(algorithm.choose(stream.observations))
             refuses(UsageError, "record is refused", why, algorithm.record, step)
             refuses(UsageError, "learn is refused", why, algorithm.learn)
@@ -123,7 +123,7 @@ class OfflineAlgorithmContract(LearnerContract):
                 algorithm.load(self.dataset(spaces))
                 for _ in range(self.num_updates):
                     if algorithm is busy:
-                        algorithm.choose(self.noise(self.num_lanes))
+                        algorithm.choose(self.noise(self.num_envs))
                         algorithm.act(self.noise(1)[0])
                     algorithm.update(1)
             why = "an evaluation during a training would change it"

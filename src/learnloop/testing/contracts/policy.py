@@ -15,7 +15,7 @@ from learnloop.core.spaces import Box, Discrete, Spaces, num_choices
 from learnloop.nn.encoders.observation_encoder import ObservationEncoder
 from learnloop.registry.artifacts import encode_artifact
 from learnloop.testing.contracts.contract import Contract, expect, needs, refuses, same, skip
-from learnloop.testing.contracts.lane_stream import actions_fault, expect_action, num_forbidden, random_masks
+from learnloop.testing.contracts.step_stream import actions_fault, expect_action, num_forbidden, random_masks
 
 SUM_TOLERANCE = 1e-6
 

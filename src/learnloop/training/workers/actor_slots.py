@@ -28,7 +28,7 @@ FIGURES = (
 """What a worker tells of each rollout, beside its gradient."""
 
 
-class Slot:
+class ActorSlot:
     """One worker's part.
 
     Attributes:
@@ -49,7 +49,7 @@ class Slot:
         """
         num_parameters = algorithm.network.parameters.size
         num_moments = algorithm.moments().size
-        max_episodes = algorithm.config.n_steps * algorithm.num_lanes
+        max_episodes = algorithm.config.n_steps * algorithm.num_envs
         shapes: dict[str, tuple[DTypeLike, tuple[int, ...]]] = {
             "counts": (np.int64, (4,)),
             "figures": (np.float64, (len(FIGURES),)),

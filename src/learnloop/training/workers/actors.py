@@ -1,6 +1,6 @@
 """Workers of an asynchronous training: each acts in environments of its own and finds gradients, in its own process.
 
-The numbers lie in a ``Slot``: the learner says ``GO``, the worker answers ``DONE`` once its rollout and its gradient
+The numbers lie in an ``ActorSlot``: the learner says ``GO``, the worker answers ``DONE`` once its rollout and gradient
 are there.
 """
 
@@ -10,7 +10,6 @@ import selectors
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any
 
 import msgspec
 from threadpoolctl import threadpool_limits
@@ -18,11 +17,12 @@ from threadpoolctl import threadpool_limits
 from learnloop.algorithms.on_policy.a3c import A3C
 from learnloop.core.errors import UsageError
 from learnloop.core.seeding import derive_seed
+from learnloop.core.spaces import Spaces
 from learnloop.envs import make_stream
 from learnloop.system.worker import Channel, Worker, found_at
 from learnloop.training.options import TrainingOptions
-from learnloop.training.trainers.assembling import assemble
-from learnloop.training.workers.actor_slots import Slot
+from learnloop.training.trainers.seed_trainer import assemble
+from learnloop.training.workers.actor_slots import ActorSlot
 
 GO, DONE = b"g", b"d"
 
@@ -49,8 +49,8 @@ class ActorTask(msgspec.Struct, frozen=True, kw_only=True):
     """Of the worker, from 0."""
     num_steps: int
     """Environment steps of all workers before: a training that goes on does not repeat its random numbers."""
-    spaces: Any
-    """As JSON: those of the learner's environment, which the worker's must have."""
+    spaces: Spaces
+    """Those of the learner's environment, which the worker's must have."""
     handle: int
     """The open file of its slot."""
 
@@ -93,7 +93,7 @@ class Actors:
         slots: what each of them shares with the learner, by its number.
     """
 
-    def __init__(self, tasks: Sequence[ActorTask], slots: Sequence[Slot]) -> None:
+    def __init__(self, tasks: Sequence[ActorTask], slots: Sequence[ActorSlot]) -> None:
         """Starts one for each task, and returns when all have made their environments.
 
         Raises:
@@ -161,13 +161,13 @@ class _Replica:
             check=False,  # the learner tried it out
         )
         spaces = self._stream.spaces
-        if msgspec.json.decode(msgspec.json.encode(spaces)) != task.spaces:
+        if spaces != task.spaces:
             raise UsageError(f"the environment has other spaces in the process of a worker: {spaces}")
-        algorithm = assemble(options, spaces, self._stream.num_lanes, task.algorithm_seed(), network_seed=task.seed)
+        algorithm = assemble(options, spaces, self._stream.num_envs, task.algorithm_seed(), network_seed=task.seed)
         if not isinstance(algorithm, A3C):
             raise UsageError(f"{options.algorithm} has no workers")
         self._algorithm = algorithm
-        self._slot = Slot(algorithm, task.handle)
+        self._slot = ActorSlot(algorithm, task.handle)
         self._observations, self._masks = self._stream.reset(task.derive("stream"))
 
     def collect(self) -> None:

@@ -15,15 +15,12 @@ from __future__ import annotations
 import math
 import time
 
-import msgspec
-
 from learnloop.algorithms.base.algorithm import Algorithm
 from learnloop.algorithms.on_policy.a3c import A3C
 from learnloop.core.errors import UsageError
 from learnloop.envs import make_stream
-from learnloop.training.trainers.assembling import assemble
-from learnloop.training.trainers.seed_trainer import EPISODE_WINDOW, LOG_SECONDS, SeedTrainer
-from learnloop.training.workers.actor_slots import FIGURES, Slot
+from learnloop.training.trainers.seed_trainer import SeedTrainer, assemble
+from learnloop.training.workers.actor_slots import FIGURES, ActorSlot
 from learnloop.training.workers.actors import Actors, ActorTask, place_of
 
 
@@ -58,18 +55,14 @@ class AsynchronousTrainer(SeedTrainer):
             self._actors = None
 
     def _train(self) -> None:
-        state = self._state
         if not self._is_over():
             self._actors = self._start()
             self._learn(self._actors)
             self._release()
-        if not state.curve or state.curve[-1].num_steps != self.algorithm.num_steps:
-            self._evaluate()
-        self._log()
 
     def _start(self) -> Actors:
         """Returns the workers, ready to act with the parameters of now."""
-        slots = [Slot(self.algorithm) for _ in range(self.algorithm.config.num_workers)]
+        slots = [ActorSlot(self.algorithm) for _ in range(self.algorithm.config.num_workers)]
         tasks = [
             ActorTask(
                 options=self.options,
@@ -78,7 +71,7 @@ class AsynchronousTrainer(SeedTrainer):
                 seed=self.seed,
                 number=number,
                 num_steps=self.algorithm.num_steps,
-                spaces=msgspec.json.decode(msgspec.json.encode(self.algorithm.spaces)),
+                spaces=self.algorithm.spaces,
                 handle=slot.handle,
             )
             for number, slot in enumerate(slots)
@@ -86,36 +79,25 @@ class AsynchronousTrainer(SeedTrainer):
         return Actors(tasks, slots)
 
     def _learn(self, actors: Actors) -> None:
-        algorithm, state = self.algorithm, self._state
+        algorithm = self.algorithm
         for number, slot in enumerate(actors.slots):
             slot.offer(algorithm)
             actors.go_on(number)
-        begun = time.perf_counter() - state.seconds
+        self._start_clock()
         for number in actors.answers():
             slot = actors.slots[number]
             self._take(slot)
-            state.seconds = time.perf_counter() - begun
-            if time.perf_counter() - self._last_log >= LOG_SECONDS:
-                self._log()
-            if algorithm.num_steps >= state.next_eval:
-                self._evaluate()
-                begun = time.perf_counter() - state.seconds
-            if self.options.checkpoint_interval and algorithm.num_steps >= state.next_checkpoint:
-                self._checkpoint()
-                begun = time.perf_counter() - state.seconds
+            self._look_up(time.perf_counter())
             if self._is_over():
                 return
             slot.offer(algorithm)
             actors.go_on(number)
 
-    def _take(self, slot: Slot) -> None:
+    def _take(self, slot: ActorSlot) -> None:
         """Learns from what a worker has left in its slot."""
-        algorithm, state = self.algorithm, self._state
+        algorithm = self.algorithm
         algorithm.num_steps += slot.num_steps
-        for total_reward, length in slot.take_episodes():
-            state.num_episodes += 1
-            state.last_returns = [*state.last_returns[1 - EPISODE_WINDOW :], total_reward]
-            state.last_lengths = [*state.last_lengths[1 - EPISODE_WINDOW :], int(length)]
+        self._count_episodes((total_reward, int(length)) for total_reward, length in slot.take_episodes())
         algorithm.set_progress(self._fraction())
         if slot.after.size:
             algorithm.merge_moments(slot.before, slot.after)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -20,17 +20,13 @@ from learnloop.core.decoding import NOT_JSON
 from learnloop.core.errors import ConflictError, CorruptError, NotFoundError
 from learnloop.system.files import write_whole
 from learnloop.system.worker import Channel, Worker
-from learnloop.training.dataset_files import read_dataset
-from learnloop.training.disk import held
 from learnloop.training.options import TrainingOptions
-from learnloop.training.policy_files import write_policy
-from learnloop.training.trainers.seed_trainer import Progress, SeedResult
+from learnloop.training.run_files import held, read_dataset, write_policy
+from learnloop.training.trainers.seed_trainer import OnProgress, SeedResult, TrainingProgress
 from learnloop.training.trainers.trainers import make_trainer
 
 RESULT_FILE = "result.json"
 BEST, FIRST = "best", "first"
-
-OnProgress = Callable[[Progress], None]
 
 _TARGET = "learnloop.training.workers.seeds:work"
 _HINT = (
@@ -57,7 +53,7 @@ def train_seed(task: SeedTask, *, env: Any = None, on_progress: OnProgress | Non
     starts from the beginning.
 
     Raises:
-        LearnloopError: as ``Trainer``.
+        LearnloopError: as ``EnvTrainer``.
         ConflictError: another process trains in the folder.
     """
     folder = Path(task.folder)
@@ -93,37 +89,6 @@ def _train(task: SeedTask, folder: Path, env: Any, on_progress: OnProgress | Non
     return result
 
 
-class SeedProcess:
-    """A process that trains seeds, one after the other."""
-
-    def __init__(self) -> None:
-        self._worker = Worker(_TARGET, "a process that trains seeds", hint=_HINT)
-        self.process_id = self._worker.process_id
-
-    def run(self, task: SeedTask, on_progress: OnProgress | None) -> SeedResult:
-        """Trains a seed to its end.
-
-        Raises:
-            LearnloopError: what the training raised, or that the process ended without an answer.
-        """
-        self._worker.name = f"the process of seed {task.seed}"
-        self._worker.send(msgspec.json.encode(task))
-        while True:
-            answer = msgspec.json.decode(self._worker.receive(), type=_Answer)
-            if answer.result is not None:
-                return answer.result
-            if answer.progress is not None and on_progress is not None:
-                on_progress(Progress(*answer.progress))
-
-    def stop(self) -> None:
-        """Ends the process, whatever it does; ``run``, in another thread, raises."""
-        self._worker.stop()
-
-    def close(self) -> None:
-        """Ends the process and gives all back; no thread may be in ``run``."""
-        self._worker.close()
-
-
 class SeedProcesses:
     """Processes that train seeds side by side: started as they are needed, and kept for further seeds.
 
@@ -133,8 +98,8 @@ class SeedProcesses:
 
     def __init__(self, num_processes: int | None = None) -> None:
         self.num_processes = num_processes or os.cpu_count() or 1
-        self._all: list[SeedProcess] = []
-        self._free: list[SeedProcess] = []
+        self._all: list[Worker] = []
+        self._free: list[Worker] = []
         self._lock = threading.Lock()
         self._is_stopped = False
 
@@ -156,7 +121,7 @@ class SeedProcesses:
         """Returns the results of ``tasks`` in their order; when one fails, the others are stopped.
 
         Raises:
-            LearnloopError: as ``SeedProcess.run``.
+            LearnloopError: what a training raised, or that its process ended without an answer.
         """
         with ThreadPoolExecutor(max_workers=min(self.num_processes, len(tasks))) as pool:
             futures = [pool.submit(self._train, task, on_progress) for task in tasks]
@@ -175,9 +140,13 @@ class SeedProcesses:
             if self._free:
                 process = self._free.pop()
             else:
-                process = SeedProcess()
+                process = Worker(_TARGET, "a process that trains seeds", hint=_HINT)
                 self._all.append(process)
-        result = process.run(task, on_progress)
+        process.name = f"the process of seed {task.seed}"
+        process.send(msgspec.json.encode(task))
+        while (result := (answer := msgspec.json.decode(process.receive(), type=_Answer)).result) is None:
+            if answer.progress is not None and on_progress is not None:
+                on_progress(TrainingProgress(*answer.progress))
         with self._lock:
             self._free.append(process)
         return result

@@ -12,7 +12,7 @@ from gymnasium.vector import SyncVectorEnv
 
 from learnloop.core.errors import ActionError, ContextError, LearnloopError, UsageError
 from learnloop.envs import check_env, make_stream
-from learnloop.envs.checks import NUM_TRIAL_STEPS
+from learnloop.envs.streams.make import NUM_TRIAL_STEPS
 
 ZEROS = np.zeros(2, dtype=np.float32)
 
@@ -69,7 +69,7 @@ def test_steps_that_break_the_rules_after_the_trial(name: str) -> None:
     made = iter([Broken(), Broken(fault, after=NUM_TRIAL_STEPS + 5), Broken()])
     stream = make_stream(lambda: next(made), 3)
     stream.reset(0)
-    with pytest.raises(error, match=f"lane 1, episode 1.*{message}"):
+    with pytest.raises(error, match=f"env 1, episode 1.*{message}"):
         for _ in range(100):
             stream.step(np.zeros(3, dtype=np.int64))
 
@@ -80,7 +80,7 @@ def test_steps_that_break_the_rules_after_the_trial(name: str) -> None:
         (ZEROS, r"reset returned array.*a tuple \(observation, info\)"),
         ((ZEROS, None), "with a dict info"),
         ((ZEROS, {}, {}), "reset returned"),
-        ((np.zeros(5, np.float32), {}), r"lane 0, episode 1, reset: observation is .*not \(5,\)"),
+        ((np.zeros(5, np.float32), {}), r"env 0, episode 1, reset: observation is .*not \(5,\)"),
         ((np.full(2, np.inf, np.float32), {}), "observation holds inf"),
     ],
 )
@@ -146,12 +146,12 @@ MASK_FAULTS = {
 @pytest.mark.parametrize("name", MASK_FAULTS)
 def test_wrong_masks(name: str) -> None:
     mask, message = MASK_FAULTS[name]
-    with pytest.raises(ActionError, match=f"lane 0, episode 2.*{message}"):
+    with pytest.raises(ActionError, match=f"env 0, episode 2.*{message}"):
         check_env(lambda: masked(mask))
     made = iter([Broken(), masked(mask)])
     stream = make_stream(lambda: next(made), 2)
     stream.reset(0)
-    with pytest.raises(ActionError, match=f"lane 1, episode 1.*{message}"):
+    with pytest.raises(ActionError, match=f"env 1, episode 1.*{message}"):
         stream.step(np.zeros(2, dtype=np.int64))
     vector = make_stream(SyncVectorEnv([lambda: masked(mask)] * 2))
     vector.reset(0)
@@ -160,7 +160,7 @@ def test_wrong_masks(name: str) -> None:
 
 
 def test_masks_on_the_first_observation_are_checked_too() -> None:
-    with pytest.raises(ActionError, match="lane 0, episode 1: the action mask allows no action"):
+    with pytest.raises(ActionError, match="env 0, episode 1: the action mask allows no action"):
         check_env(lambda: Broken(first=(ZEROS, {"action_mask": np.zeros(3, dtype=bool)})))
 
 
@@ -183,7 +183,7 @@ def test_masks_of_boxes_and_of_several_choices() -> None:
 
 
 class BrokenVector(SyncVectorEnv):
-    """Two fine lanes whose step returns what ``fault`` makes of it."""
+    """Two fine envs whose step returns what ``fault`` makes of it."""
 
     def __init__(self, fault: Callable[[list[Any]], Any]) -> None:
         super().__init__([Broken] * 2)
@@ -203,7 +203,7 @@ def with_value(place: int, value: Any) -> Callable[[list[Any]], Any]:
         (lambda result: tuple(result[:4]), "step returned .*rule is"),
         (with_value(0, np.zeros((2, 3), np.float32)), r"step: observation is .*not \(2, 3\)"),
         (with_value(0, np.array([[0, 0], [0, np.nan]], np.float32)), r"observation \(row 1\) holds nan at index 1"),
-        (with_value(1, np.array([0.0, np.nan])), "lane 1, episode 1: the reward is nan"),
+        (with_value(1, np.array([0.0, np.nan])), "env 1, episode 1: the reward is nan"),
         (with_value(1, np.zeros(3)), "rewards is .*an array of 2 numbers"),
         (with_value(1, [None, 1]), "rewards is .*an array of 2 numbers"),
         (with_value(2, np.zeros(2)), "terminated is .*an array of 2 booleans"),
@@ -226,7 +226,7 @@ def test_vector_environments_say_how_they_reset() -> None:
     env.step = lambda actions: (np.zeros((2, 2)), np.zeros(2), np.array([False, True]), np.zeros(2, bool), {})  # type: ignore[method-assign]
     stream = make_stream(env)
     stream.reset(0)
-    with pytest.raises(UsageError, match=r"lanes \[1\] ended, but info has no 'final_obs'"):
+    with pytest.raises(UsageError, match=r"envs \[1\] ended, but info has no 'final_obs'"):
         stream.step(np.zeros(2, dtype=np.int64))
 
 

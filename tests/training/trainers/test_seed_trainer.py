@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 import torch
@@ -17,8 +16,8 @@ from learnloop.core.spaces import Box, Discrete, Spaces
 from learnloop.envs import make_stream
 from learnloop.nn.torch.named_network import NamedNetwork
 from learnloop.training.options import make_options
-from learnloop.training.trainers.assembling import assemble
-from learnloop.training.workers.actor_slots import Slot
+from learnloop.training.trainers.seed_trainer import assemble
+from learnloop.training.workers.actor_slots import ActorSlot
 from learnloop.training.workers.actors import ActorTask, _Replica
 
 SPACES = Spaces(observation=Box(shape=(4,), low=(None,) * 4, high=(None,) * 4), action=Discrete(n=2))
@@ -57,7 +56,7 @@ def test_a_worker_has_the_frozen_tensors_of_the_learner() -> None:
     learner = assemble(options, stream.spaces, 2, 0)
     stream.close()
     assert isinstance(learner, A3C)
-    slot = Slot(learner)
+    slot = ActorSlot(learner)
     task = ActorTask(
         options=options,
         env="CartPole-v1",
@@ -65,7 +64,7 @@ def test_a_worker_has_the_frozen_tensors_of_the_learner() -> None:
         seed=0,
         number=1,
         num_steps=512,
-        spaces=msgspec.json.decode(msgspec.json.encode(learner.spaces)),
+        spaces=learner.spaces,
         handle=os.dup(slot.handle),  # each side closes its own
     )
     assert task.algorithm_seed() != 0

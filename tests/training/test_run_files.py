@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from learnloop.core.errors import ConflictError, StoreError
-from learnloop.training.disk import held
+from learnloop.training.run_files import held
 
 HOLDER = """
 import sys
 from pathlib import Path
-from learnloop.training.disk import held
+from learnloop.training.run_files import held
 with held(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -8,49 +8,17 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from learnloop.algorithms.policies.heads import UniformHead
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.core.arrays import F32, I64
-from learnloop.core.checks import check_range
 from learnloop.core.datasets import Dataset
 from learnloop.core.errors import UsageError
-from learnloop.core.seeding import derive_seed, generator
+from learnloop.core.seeding import derive_seed
 from learnloop.core.spaces import Box, Spaces, num_choices
-from learnloop.core.stepping import Actions, LaneStep, Masks
+from learnloop.core.stepping import Actions, EnvStep, Masks
 from learnloop.envs import EnvStream, make_stream
-from learnloop.envs.streams.stream import AnyEnv
+from learnloop.envs.streams.make import AnyEnv
 from learnloop.evaluation.returns import MAX_EPISODE_STEPS, BatchPolicy
 from learnloop.nn.encoders.action_codec import ActionCodec
-
-
-class EpsilonPolicy:
-    """Another policy that, with probability ``epsilon``, takes any allowed action instead.
-
-    Attributes:
-        spaces: what it sees and what it may do.
-    """
-
-    def __init__(self, policy: NetworkPolicy, epsilon: float, *, seed: int = 0) -> None:
-        """Takes ``policy`` itself; ``seed`` is of the draws.
-
-        Raises:
-            UsageError: ``epsilon`` is not from 0 to 1.
-        """
-        check_range("epsilon", epsilon, 0, 1)
-        self.spaces = policy.spaces
-        self._policy = policy
-        self._epsilon = epsilon
-        self._rng = generator(seed, "epsilon")
-        self._uniform = UniformHead(policy.spaces.action)
-
-    def choose(self, observations: F32, masks: Masks | None = None) -> Actions:
-        """Returns an action for each row of encoded observations."""
-        actions = self._policy.choose(observations, masks)
-        strays = self._rng.random(len(observations)) < self._epsilon
-        if strays.any():
-            actions = actions.copy()
-            actions[strays] = self._uniform.choose(observations, masks, self._rng)[strays]
-        return actions
 
 
 def collect_dataset(
@@ -61,7 +29,7 @@ def collect_dataset(
     num_episodes: int | None = None,
     seed: int,
     mix: Sequence[float] | None = None,
-    num_lanes: int | None = None,
+    num_envs: int | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
 ) -> Dataset:
     """Returns what ``policies`` do in ``env``: the episodes of the first, then of the next, without goals.
@@ -76,7 +44,7 @@ def collect_dataset(
         num_episodes: so many episodes, instead of ``num_steps``.
         seed: of the environments, and of ``"random"``.
         mix: the share of each policy in the steps (or episodes); None: equal ones. They are divided by their sum.
-        num_lanes: how many environments run at once; None: 1, or as many as a vector environment has.
+        num_envs: how many environments run at once; None: 1, or as many as a vector environment has.
         env_kwargs: what ids and callables are called with.
 
     Raises:
@@ -85,11 +53,11 @@ def collect_dataset(
     """
     several = list(policies) if isinstance(policies, list | tuple) else [policies]
     counts = _counts(num_steps, num_episodes, mix, len(several))
-    stream = make_stream(env, num_lanes, env_kwargs=env_kwargs)
+    stream = make_stream(env, num_envs, env_kwargs=env_kwargs)
     try:
         logs = []
         for number, (policy, count) in enumerate(zip(several, counts, strict=True)):
-            log = _Log(stream.num_lanes)
+            log = _Log(stream.num_envs)
             log.play(stream, _policy(policy, stream.spaces, seed, number), derive_seed(seed, "collect", number), count)
             logs.append(log.columns(stream.spaces))
         source = f"{env if isinstance(env, str) else 'an environment'}, {len(several)} policies, seed {seed}"
@@ -142,16 +110,16 @@ def _policy(policy: object, spaces: Spaces, seed: int, number: int) -> Any:
 
 
 class _Tick(NamedTuple):
-    """One step of all lanes; the arrays are copies."""
+    """One step of all envs; the arrays are copies."""
 
     observations: F32
     masks: Masks | None
     actions: Actions
-    step: LaneStep
+    step: EnvStep
 
 
 class _Episode:
-    """Where an episode lies: from tick ``start`` to before ``stop`` in a lane; ``stop`` 0: it still runs."""
+    """Where an episode lies: from tick ``start`` to before ``stop`` in an env; ``stop`` 0: it still runs."""
 
     def __init__(self, lane: int, start: int) -> None:
         self.lane, self.start, self.stop = lane, start, 0
@@ -160,9 +128,9 @@ class _Episode:
 class _Log:
     """What one policy did, tick by tick, and where its episodes lie in that."""
 
-    def __init__(self, num_lanes: int) -> None:
+    def __init__(self, num_envs: int) -> None:
         self._ticks: list[_Tick] = []
-        self._begun: list[_Episode] = [_Episode(lane, 0) for lane in range(num_lanes)]
+        self._begun: list[_Episode] = [_Episode(lane, 0) for lane in range(num_envs)]
         self._running = list(self._begun)
         self._num_whole = self._num_steps = 0
         """Of the episodes that were begun first and have all ended."""
@@ -228,13 +196,13 @@ class _Log:
 
     @staticmethod
     def _places(episodes: list[_Episode]) -> tuple[I64, I64]:
-        """Returns the tick and the lane of each step, episode by episode."""
+        """Returns the tick and the env of each step, episode by episode."""
         ticks = np.concatenate([np.arange(each.start, each.stop) for each in episodes])
         lanes = np.concatenate([np.full(each.stop - each.start, each.lane) for each in episodes])
         return ticks, lanes
 
 
-def _copied(step: LaneStep) -> LaneStep:
+def _copied(step: EnvStep) -> EnvStep:
     """Returns ``step`` with arrays of its own: the stream writes over them."""
     return step._replace(**{name: array.copy() for name, array in step._asdict().items() if array is not None})
 

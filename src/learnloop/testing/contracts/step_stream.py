@@ -14,7 +14,7 @@ from learnloop.core.arrays import F32, Bools
 from learnloop.core.datasets import Dataset
 from learnloop.core.seeding import generator
 from learnloop.core.spaces import ActionSpace, Box, Discrete, Spaces, num_choices
-from learnloop.core.stepping import Actions, LaneStep, Masks
+from learnloop.core.stepping import Actions, EnvStep, Masks
 from learnloop.envs.spaces import random_actions
 from learnloop.testing.contracts.contract import expect
 
@@ -22,7 +22,7 @@ Difference = Literal[
     "", "rewards", "terminated", "truncated", "both ends", "after a cut", "after an end", "invalid", "ignored reward"
 ]
 """How a stream differs from the plain one, in which every second end is a cut: rewards have the other sign; all ends
-are in the task, are cuts, or are both at once; what came at a cut, or at an end in the task, is shown otherwise; a lane
+are in the task, are cuts, or are both at once; what came at a cut, or at an end in the task, is shown otherwise; an env
 takes a step to reset itself, without a reward or with one that must be ignored."""
 
 END_CHANCE = 0.15
@@ -32,10 +32,10 @@ class Actor(Protocol):
     """What a stream drives."""
 
     def choose(self, observations: F32, masks: Masks | None = None) -> Actions:
-        """Returns an action for each lane."""
+        """Returns an action for each env."""
         ...
 
-    def record(self, step: LaneStep) -> None:
+    def record(self, step: EnvStep) -> None:
         """Takes what came of them."""
         ...
 
@@ -56,19 +56,19 @@ def spaces_for(action: ActionSpace, size: int) -> Spaces:
     return Spaces(observation=Box(shape=(size,), low=(None,) * size, high=(None,) * size), action=action)
 
 
-class LaneStream:
-    """Lanes whose observations are noise.
+class StepStream:
+    """Envs whose observations are noise.
 
     Attributes:
-        observations: what the next actions are chosen on, shape ``(num_lanes, size)``.
+        observations: what the next actions are chosen on, shape ``(num_envs, size)``.
         masks: which choices are allowed in them; None: all.
-        num_valid: steps so far in which a lane did not only reset itself.
+        num_valid: steps so far in which an env did not only reset itself.
     """
 
     def __init__(
         self,
         spaces: Spaces,
-        num_lanes: int,
+        num_envs: int,
         seed: int,
         *,
         masked: bool = False,
@@ -77,16 +77,16 @@ class LaneStream:
         self._rng = generator(seed, "contract")
         self._space = spaces.action
         self._size = spaces.observation.size if isinstance(spaces.observation, Box) else 1
-        self._num_lanes = num_lanes
+        self._num_envs = num_envs
         self._masked = masked and not isinstance(spaces.action, Box)
         self._difference = difference
-        self._resetting = np.zeros(num_lanes, dtype=np.bool_)
+        self._resetting = np.zeros(num_envs, dtype=np.bool_)
         self.observations = self._noise()
         self.masks = self._draw_masks()
         self.num_valid = 0
 
     def drive(self, algorithm: Actor, num_steps: int, *, learning: bool = True) -> Trace:
-        """Lets ``algorithm`` act for ``num_steps`` of each lane, and learn."""
+        """Lets ``algorithm`` act for ``num_steps`` of each env, and learn."""
         trace = Trace([], [])
         for _ in range(num_steps):
             actions = algorithm.choose(self.observations, self.masks)
@@ -96,28 +96,28 @@ class LaneStream:
                 trace.updates.append(algorithm.learn())
         return trace
 
-    def step(self, actions: Actions) -> LaneStep:
+    def step(self, actions: Actions) -> EnvStep:
         """Returns what comes of ``actions``."""
-        rng, lanes = self._rng, self._num_lanes
-        first = np.asarray(actions, dtype=np.float64).reshape(lanes, -1)[:, 0]
-        rewards = np.tanh(self.observations[:, 0] * (2.0 * first - 1.0)) + 0.1 * rng.standard_normal(lanes)
+        rng, envs = self._rng, self._num_envs
+        first = np.asarray(actions, dtype=np.float64).reshape(envs, -1)[:, 0]
+        rewards = np.tanh(self.observations[:, 0] * (2.0 * first - 1.0)) + 0.1 * rng.standard_normal(envs)
         final, fresh = self._noise(), self._noise()
         masks, final_masks = self._draw_masks(), self._draw_masks()
-        ended = (rng.random(lanes) < END_CHANCE) & ~self._resetting
-        terminated, truncated = self._ends(ended, ended & (rng.random(lanes) < 0.5))
+        ended = (rng.random(envs) < END_CHANCE) & ~self._resetting
+        terminated, truncated = self._ends(ended, ended & (rng.random(envs) < 0.5))
         valid, resetting = None, None
         starts = ended
         if self._difference in ("invalid", "ignored reward"):
             valid, resetting, starts = ~self._resetting, ended, self._resetting
             rewards[~valid] = 100.0 if self._difference == "ignored reward" else 0.0
             self._resetting = resetting
-        self.num_valid += lanes if valid is None else int(np.count_nonzero(valid))
+        self.num_valid += envs if valid is None else int(np.count_nonzero(valid))
         observations = np.where(starts[:, None], fresh, final)
         if masks is not None and final_masks is not None:
             final_masks = np.where(ended[:, None], final_masks, masks)
         shown = np.where(ended[:, None], self._shown(final, terminated, truncated), observations)
         self.observations, self.masks = observations, masks
-        return LaneStep(
+        return EnvStep(
             observations=observations,
             final_observations=shown,
             rewards=-rewards if self._difference == "rewards" else rewards,
@@ -144,10 +144,10 @@ class LaneStream:
         return final if other is None else np.where(other[:, None], final + np.float32(1), final)
 
     def _noise(self) -> F32:
-        return self._rng.standard_normal((self._num_lanes, self._size)).astype(np.float32)
+        return self._rng.standard_normal((self._num_envs, self._size)).astype(np.float32)
 
     def _draw_masks(self) -> Masks | None:
-        return random_masks(self._space, self._num_lanes, self._rng) if self._masked else None
+        return random_masks(self._space, self._num_envs, self._rng) if self._masked else None
 
 
 def random_masks(space: ActionSpace, num: int, rng: np.random.Generator) -> Masks | None:
@@ -202,9 +202,9 @@ def random_dataset(
     spaces: Spaces, num_steps: int, seed: int, *, masked: bool = False, difference: Difference = ""
 ) -> Dataset:
     """Returns logged episodes of the same kind, acted in by chance."""
-    stream = LaneStream(spaces, 1, seed, masked=masked, difference=difference)
+    stream = StepStream(spaces, 1, seed, masked=masked, difference=difference)
     rng = generator(seed, "contract", "log")
-    steps: list[tuple[F32, Masks | None, Actions, LaneStep]] = []
+    steps: list[tuple[F32, Masks | None, Actions, EnvStep]] = []
     while len(steps) < num_steps or not (steps[-1][3].terminated[0] or steps[-1][3].truncated[0]):
         observations, masks = stream.observations, stream.masks
         actions = random_actions(spaces.action, masks, 1, rng)
