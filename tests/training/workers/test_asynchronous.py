@@ -89,7 +89,7 @@ def test_with_one_worker_it_is_a2c_to_the_bit(others: dict[str, Any]) -> None:
 
 
 def test_two_workers_share_one_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("learnloop.training.workers.asynchronous.LOG_SECONDS", 0.0)
+    monkeypatch.setattr("learnloop.training.trainers.seed_trainer.LOG_SECONDS", 0.0)
     seen: list[TrainingProgress] = []
     with nothing_left():
         trainer = make_trainer(small(steps=3000, eval_interval=1000), 0, folder=tmp_path, on_progress=seen.append)
@@ -192,7 +192,7 @@ def test_a_worker_that_fails_stops_the_training_and_is_named(fault: str, tmp_pat
 
 
 def test_a_worker_that_is_killed_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("learnloop.training.workers.asynchronous.LOG_SECONDS", 0.0)
+    monkeypatch.setattr("learnloop.training.trainers.seed_trainer.LOG_SECONDS", 0.0)
     others = {each.pid for each in psutil.Process().children()}  # of earlier tests: a database, a tracker
     killed: list[int] = []
 
