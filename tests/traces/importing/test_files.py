@@ -13,22 +13,18 @@ import pytest
 from learnloop.core.errors import FormatError, NotFoundError, UsageError
 from learnloop.core.records import Record
 from learnloop.traces.importing import files
-from learnloop.traces.importing.files import format_of, numbered_items, source_of
+from learnloop.traces.importing.files import decode_line, format_of, numbered_items, source_of
 from learnloop.traces.importing.formats import FORMATS
-from learnloop.traces.importing.formats.base import Source, TraceFormat
+from learnloop.traces.importing.formats.base import ItemReader, TraceFormat
 
 GOAL = {"timestamp": "2026-01-01T10:00:01Z", "goal": "g", "action": "ls", "result": {"success": True}}
 TRIAL = {"task_id": 1, "reward": 1.0, "trial": 0, "traj": [{"role": "user", "content": "hi"}]}
 
 
-class Reader:
-    def __init__(self, source: Source) -> None:
-        self.source = source
+class Reader(ItemReader):
+    format_name = "test"
 
     def read(self, item: Any) -> list[Record]:
-        return []
-
-    def finish(self) -> list[Record]:
         return []
 
 
@@ -42,7 +38,8 @@ ARCHIVE = TraceFormat(
 
 
 def items(path: Path, trace_format: TraceFormat) -> list[tuple[int, Any]]:
-    return [(number, decode() if decode else None) for number, decode in numbered_items(path, trace_format)]
+    found = numbered_items(path, trace_format)
+    return [(number, decode_line(item) if isinstance(item, bytes) else item) for number, item in found]
 
 
 @pytest.mark.parametrize("packed", [False, True])
