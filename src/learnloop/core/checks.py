@@ -6,7 +6,7 @@ import math
 import numbers
 import re
 from collections.abc import Collection
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 from learnloop.core.errors import LearnloopError, UsageError, one_of
 
@@ -72,8 +72,8 @@ def check_number(
     Raises:
         LearnloopError: ``error``, where it is not.
     """
-    if is_number(value) and _lies_in(float(value), low, high, above, None):  # type: ignore[arg-type]
-        return float(value)  # type: ignore[arg-type]
+    if is_number(value) and _lies_in(float(value), low, high, above, None):
+        return float(value)
     where = _words(low, high, above, None)
     raise error(f"{name} is {value!r}; {f'a number {where}' if where else 'a finite number'} is needed")
 
@@ -103,7 +103,7 @@ def check_name(kind: str, name: object) -> str:
     return name
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Returns whether ``value`` is a finite number, of Python or numpy, and no boolean."""
     return not isinstance(value, bool) and isinstance(value, numbers.Real) and math.isfinite(value)
 

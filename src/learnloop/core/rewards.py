@@ -255,7 +255,7 @@ def check_reward(reward: object) -> float:
 
 def is_learnable(value: object) -> bool:
     """Returns whether something is a number that can be learned from: finite, at most ``MAX_REWARD``, no boolean."""
-    return is_number(value) and abs(float(value)) <= MAX_REWARD  # type: ignore[arg-type]
+    return is_number(value) and abs(float(value)) <= MAX_REWARD
 
 
 def check_learnable(what: str, value: object) -> float:

@@ -144,7 +144,7 @@ class Trial(NamedTuple):
 def _has_no_privileges(told: Told) -> bool:
     status = told["status"]
     is_filtered = status["NoNewPrivs"] == "1" and status["Seccomp"] == "2"
-    return status["CapEff"].strip("0") == "" and is_filtered and status["Uid"].split()[0] != "0"
+    return is_filtered and not status["CapEff"].strip("0") and bool(status["Uid"].split()[0] != "0")
 
 
 def _has_no_secrets(told: Told) -> bool:

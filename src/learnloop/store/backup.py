@@ -20,7 +20,7 @@ from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy import Connection, delete, func, select
@@ -379,9 +379,9 @@ def _decode_manifest(data: bytes, source: Path) -> Manifest:
     return decode_json(data, what, Manifest, error=CorruptError)
 
 
-def _open(tar: tarfile.TarFile, name: str, source: Path) -> IO[bytes]:
+def _open(tar: tarfile.TarFile, name: str, source: Path) -> tarfile.ExFileObject:
     file = tar.extractfile(name)
-    if file is None:
+    if not isinstance(file, tarfile.ExFileObject):
         raise CorruptError(f"{source}: {name!r} is not a plain file")
     return file
 
