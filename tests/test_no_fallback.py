@@ -36,7 +36,7 @@ BROAD_HANDLERS = {
     "serve/routes/gateway.py: _unharmed": "as above",
     "serve/http/ndjson.py: _answer": "becomes the problem of the item, and is logged with the request id",
     "serve/http/threads.py: _work": "the failure is set on the future of the one who waits for it",
-    "rewards/scoring/deadlines.py: _work": "the failure is kept for the one who waits for it",
+    "rewards/scoring/function.py: _work": "the failure is kept for the one who waits for it",
     "rewards/scoring/function.py: _call_own": "a fault of the grader becomes a score of None with the reason",
     "decisions/learning/learner.py: update": "the error is the result: kept in the record of the update, and logged",
     "testing/contracts/contract.py: check_contract": "an error of any kind breaks the rule it comes from, and is told",

@@ -7,8 +7,7 @@ from typing import Any
 
 from learnloop.core.attempts import Attempt
 from learnloop.models import EndpointConfig
-from learnloop.rewards.judge.config import JudgeConfig
-from learnloop.rewards.judge.rubric import Criterion, Rubric
+from learnloop.rewards.judge.config import Criterion, JudgeConfig, Rubric
 from tests.loopback import LoopbackServer
 
 RUBRIC = Rubric(

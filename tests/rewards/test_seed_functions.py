@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from learnloop.rewards.functions.built_in import (
 )
 from learnloop.rewards.functions.format_compliance import has_xml_elements
 from learnloop.rewards.functions.json_shapes import json_key, same_json
-from learnloop.rewards.functions.parsers import LANGUAGES, find_fault
+from learnloop.rewards.functions.syntax_validation import LANGUAGES, find_fault
 from tests.waiting import costs_at_most
 
 
@@ -318,7 +319,28 @@ json_values = st.recursive(
 )
 
 
+def same_by_parts(first: Any, second: Any) -> bool:
+    """Compares part by part, which shares nothing with the keys."""
+    if type(first) in (int, float) and type(second) in (int, float):
+        return bool(first == second)
+    if type(first) is not type(second):
+        return False
+    if isinstance(first, dict):
+        return first.keys() == second.keys() and all(same_by_parts(each, second[key]) for key, each in first.items())
+    if isinstance(first, list):
+        return len(first) == len(second) and all(map(same_by_parts, first, second))
+    return bool(first == second)
+
+
 @given(json_values, st.data())
 def test_keys_are_equal_where_values_are_the_same(first: Any, data: Any) -> None:
     second = data.draw(st.one_of(st.just(first), st.sampled_from([0, 0.0, False, "", None, [], {}, [0], [False]])))
-    assert (json_key(first) == json_key(second)) == same_json(first, second)
+    assert (json_key(first) == json_key(second)) == same_json(first, second) == same_by_parts(first, second)
+
+
+def test_what_is_no_json_is_the_same_as_nothing() -> None:
+    deep: Any = 1
+    for _ in range(60):
+        deep = [deep]
+    for value in (math.nan, [math.nan], (1,), deep, object()):
+        assert not same_json(value, value)

@@ -22,7 +22,7 @@ class Split(NamedTuple):
 def is_held_out(unit: str, share: float = HELD_OUT_SHARE, salt: str = HELD_OUT_SALT) -> bool:
     """Returns whether ``unit`` is one of the about ``share`` of all units that are held out, the same ones always.
 
-    One that is held out at a share is held out at each larger one; another ``salt`` draws anew.
+    One that is held out at a share is held out at each larger one; another ``salt`` draws again.
     """
     digest = hashlib.sha256(f"{salt}\x1f{unit}".encode()).digest()
     return int.from_bytes(digest[:8], "big") < share * 2**64

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -10,19 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learnloop.core.attempts import Score
 from learnloop.core.errors import UsageError
 from learnloop.rewards.judge.agreement import (
     CalibrationReport,
     Judgement,
     calibration_report,
-    cohen_kappa,
-    confusion,
+    kappas,
+    nominal,
     quadratic,
 )
-from learnloop.rewards.judge.pairwise import Comparison
+from learnloop.rewards.judge.pairwise import PairComparison
 from learnloop.rewards.learned.score_quality import rank_correlation
-from tests.rewards.judging import attempt
 
 # Kappa ---------------------------------------------------------------------------------------------------------------
 
@@ -35,6 +34,18 @@ COHEN_1968_WEIGHTS = [[0, 1, 3], [1, 0, 6], [3, 6, 0]]
 
 def array(rows: object) -> np.ndarray:
     return np.array(rows, dtype=float)
+
+
+def confusion(first: Sequence[int], second: Sequence[int], num_levels: int) -> np.ndarray:
+    """Returns how often the first gave the row and the second the column."""
+    table = np.zeros((num_levels, num_levels))
+    np.add.at(table, (list(first), list(second)), 1.0)
+    return table
+
+
+def cohen_kappa(table: np.ndarray, weights: np.ndarray | None = None) -> float | None:
+    (found,) = kappas(table[None], nominal(len(table)) if weights is None else weights)
+    return None if np.isnan(found) else float(found)
 
 
 @pytest.mark.parametrize(
@@ -108,14 +119,6 @@ def test_one_class_only_is_none() -> None:
     assert cohen_kappa(array([[7, 3], [0, 0]])) == 0.0, "the one says always good, the other does not"
 
 
-def test_confusion() -> None:
-    assert confusion([0, 1, 1, 2], [0, 1, 2, 2], 3).tolist() == [[1, 0, 0], [0, 1, 1], [0, 0, 1]]
-    assert confusion([], [], 2).tolist() == [[0, 0], [0, 0]]
-    for first, second in (([0], [0, 1]), ([2], [0]), ([0], [-1])):
-        with pytest.raises(UsageError):
-            confusion(first, second, 2)
-
-
 # Correlation ---------------------------------------------------------------------------------------------------------
 
 
@@ -155,16 +158,6 @@ def judged(scores: list[float | None], per_task: int = 1, lengths: list[int] | N
 
 def labelled(values: list[float]) -> dict[str, float]:
     return {str(place): value for place, value in enumerate(values)}
-
-
-def test_a_judgement_of_an_attempt() -> None:
-    given = attempt("four", episode_id="e")
-    assert Judgement.of(given, Score.of(0.5)) == Judgement(attempt_id="e", task_id="t", score=0.5, num_characters=4)
-    assert Judgement.of(attempt(None, episode_id="e"), Score.unknown("x")) == Judgement(
-        attempt_id="e", task_id="t", score=None
-    )
-    with pytest.raises(UsageError, match="episode_id"):
-        Judgement.of(attempt("four"), Score.of(0.5))
 
 
 def noisy(num: int, share_wrong: float, seed: int = 3) -> tuple[list[float | None], list[float]]:
@@ -266,10 +259,10 @@ def test_length_bias() -> None:
 
 def test_position_bias() -> None:
     votes = [
-        Comparison(win_probability=0.5, num_votes=3, num_valid=3, num_front=2, num_back=1),
-        Comparison(win_probability=1.0, num_votes=3, num_valid=3, num_wins=3),
-        Comparison(win_probability=None, num_votes=3, num_valid=0),
-        Comparison(win_probability=0.5),
+        PairComparison(win_probability=0.5, num_votes=3, num_valid=3, num_front=2, num_back=1),
+        PairComparison(win_probability=1.0, num_votes=3, num_valid=3, num_wins=3),
+        PairComparison(win_probability=None, num_votes=3, num_valid=0),
+        PairComparison(win_probability=0.5),
     ]
     report = calibration_report([], {}, votes)
     assert report.position_bias.value == pytest.approx(3 / 6)

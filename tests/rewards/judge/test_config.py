@@ -10,9 +10,8 @@ import pytest
 
 from learnloop.core.errors import FormatError, NotFoundError, UsageError
 from learnloop.models import EndpointConfig
-from learnloop.rewards.judge.config import JudgeConfig
+from learnloop.rewards.judge.config import Criterion, JudgeConfig, Rubric, read_rubric
 from learnloop.rewards.judge.judge import RubricJudge
-from learnloop.rewards.judge.rubric import Criterion, Rubric, read_rubric
 
 ENDPOINT = {"base_url": "http://127.0.0.1:9/v1", "model": "m"}
 CRITERION = Criterion(name="right", text="Is it right?")

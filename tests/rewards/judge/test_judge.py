@@ -16,8 +16,8 @@ import pytest
 from learnloop.core.attempts import Attempt, AttemptStep, Score, Scorer, ToolCall
 from learnloop.core.errors import UsageError
 from learnloop.rewards.judge.client import JudgeClient
+from learnloop.rewards.judge.config import Rubric
 from learnloop.rewards.judge.judge import RubricJudge
-from learnloop.rewards.judge.rubric import Rubric
 from tests.loopback import Answer, Fault, LoopbackServer
 from tests.loopback import ToolCall as LoopbackCall
 from tests.rewards.judging import attempt, config, scores

@@ -9,10 +9,9 @@ import pytest
 
 from learnloop.models import EndpointConfig
 from learnloop.rewards.judge.client import JudgeClient
-from learnloop.rewards.judge.config import JudgeConfig
+from learnloop.rewards.judge.config import JudgeConfig, Rubric
 from learnloop.rewards.judge.judge import RubricJudge
 from learnloop.rewards.judge.pairwise import PairwiseJudge
-from learnloop.rewards.judge.rubric import Rubric
 from tests.model_server.server import ROOM, ModelServer
 from tests.rewards.judging import attempt
 

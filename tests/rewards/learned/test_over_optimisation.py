@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop.core.seeding import generator
-from learnloop.rewards.learned.over_optimisation import best_of_n, optimisation_curve
+from learnloop.rewards.learned.score_quality import best_of_n, optimisation_curve
 
 
 @given(

@@ -17,8 +17,7 @@ from learnloop.core.errors import CheckFailedError, CorruptError, NotFoundError,
 from learnloop.core.protocols import Embedder
 from learnloop.models import CachedEmbedder, LocalEmbedder, VectorCache
 from learnloop.rewards import RewardFunction
-from learnloop.rewards.learned.design import Design
-from learnloop.rewards.learned.features import FIGURES, NAMES, features_of, task_of
+from learnloop.rewards.learned.features import FIGURES, NAMES, Design, features_of, task_of
 from learnloop.rewards.learned.files import load_learned_reward, save_learned_reward
 from learnloop.rewards.learned.fitting import fit_learned_reward
 from learnloop.rewards.learned.reward import Labelled, LearnedReward, LearnedRewardConfig, require_another

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from learnloop.traces.conversation.steps import MODEL_OPERATIONS, Step, in_time_
 
 _ANSWERING = frozenset({"invoke_agent", "invoke_workflow", "custom"})
 """Operations whose output can be a run's answer."""
+_PAGE = 500
 _TASK_FIELDS = ("task_type", "expected", "prompt")
 """What the metadata of a task, or else of an episode, may say of it."""
 
@@ -36,6 +37,14 @@ Truths = Mapping[str, TaskTruth]
 """What is known of tasks, by their ids."""
 
 
+def stored_episodes(workspace: WorkspaceCore, ids: Sequence[str]) -> Iterator[Episode]:
+    """Yields those of the episodes that are still there, in the order of their ids as given."""
+    for start in range(0, len(ids), _PAGE):
+        page = ids[start : start + _PAGE]
+        found = {each.episode_id: each for each in workspace.store.iterate(Episode, where={"episode_id": page})}
+        yield from (found[each] for each in page if each in found)
+
+
 def attempt_of(
     workspace: WorkspaceCore, episode: Episode, truths: Truths | None = None, *, is_graded: bool = True
 ) -> Attempt:
@@ -49,25 +58,25 @@ def attempt_of(
         workspace: whose.
         episode: a stored one.
         truths: what is known of tasks beside the store.
-        is_graded: False: it is only looked at, so a task type that there is none of counts as not known.
+        is_graded: False: it is only looked at, so an unknown task type counts as not known.
 
     Raises:
-        FormatError: the metadata names a task type that there is none of.
+        FormatError: the metadata names an unknown task type.
     """
     spans = in_time_order(workspace.store.iterate(Span, where={"episode_id": episode.episode_id}))
     steps = steps_of(spans)
-    told = _told(workspace, episode, truths or {})
+    facts = _task_facts(workspace, episode, truths or {})
     agents = _Agents(spans, episode.agent_id)
     models = {span.span_id for span in spans if span.operation in MODEL_OPERATIONS}
     calls = [step for step in steps if step.span_id in models]
     return Attempt(
         episode_id=episode.episode_id,
         task_id=episode.task_id,
-        task_type=_task_type(told.get("task_type"), episode, is_graded),
-        prompt=told["prompt"] if isinstance(told.get("prompt"), str) else _prompt(steps),
+        task_type=_task_type(facts.get("task_type"), episode, is_graded),
+        prompt=facts["prompt"] if isinstance(facts.get("prompt"), str) else _prompt(steps),
         output=_final_output(steps, spans),
-        expected=told.get("expected"),
-        documents=_documents(told.get("documents"), spans),
+        expected=facts.get("expected"),
+        documents=_documents(facts.get("documents"), spans),
         steps=[_step(step, agents) for step in steps],
         agents=agents.listed(steps),
         completed=_completed(episode),
@@ -76,26 +85,26 @@ def attempt_of(
         num_output_tokens=_tokens(calls, "output_tokens"),
         num_model_calls=len(calls) if spans else None,
         duration_seconds=_duration(episode),
-        metadata={**episode.metadata, **told["metadata"]},
+        metadata={**episode.metadata, **facts["metadata"]},
     )
 
 
-def _told(workspace: WorkspaceCore, episode: Episode, truths: Truths) -> dict[str, Any]:
+def _task_facts(workspace: WorkspaceCore, episode: Episode, truths: Truths) -> dict[str, Any]:
     """Returns what is said of the task, by field."""
     metadata: dict[str, Any] = {}
     if episode.task_id is not None:
         task = workspace.store.find(Task, episode.task_id)
         metadata = {} if task is None else dict(task.metadata)
     fields = (*_TASK_FIELDS, "documents")
-    told = {name: episode.metadata[name] for name in fields if name in episode.metadata}
-    told.update({name: metadata[name] for name in fields if name in metadata})
-    told["metadata"] = {name: value for name, value in metadata.items() if name not in fields}
+    facts = {name: episode.metadata[name] for name in fields if name in episode.metadata}
+    facts.update({name: metadata[name] for name in fields if name in metadata})
+    facts["metadata"] = {name: value for name, value in metadata.items() if name not in fields}
     truth = truths.get(episode.task_id or "")
     if truth is not None:
         given = msgspec.structs.asdict(truth)
-        told.update({name: given[name] for name in fields if given[name] not in (None, [])})
-        told["metadata"] = {**told["metadata"], **truth.metadata}
-    return told
+        facts.update({name: given[name] for name in fields if given[name] not in (None, [])})
+        facts["metadata"] = {**facts["metadata"], **truth.metadata}
+    return facts
 
 
 def _task_type(value: Any, episode: Episode, is_graded: bool) -> TaskType | None:

@@ -6,11 +6,10 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from learnloop.core.attempts import Attempt
 from learnloop.core.decoding import convert_record
 from learnloop.core.errors import NotFoundError, UsageError, one_of
-from learnloop.core.records import Episode, LabelRequest
-from learnloop.loop.rewards.attempts import attempt_of
+from learnloop.core.records import LabelRequest
+from learnloop.loop.rewards.attempts import attempt_of, stored_episodes
 from learnloop.loop.rewards.labelling import labels_of
 from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.models.embedders import EmbedderConfig, make_embedder
@@ -26,7 +25,6 @@ FOLDER = "rewards"
 NEWEST = "newest"
 MAX_CANDIDATES = 2_000
 """Episodes that a choice of what to label looks at: all, or so many by chance."""
-_PAGE = 500
 
 
 def workspace_embedder(workspace: WorkspaceCore) -> CachedEmbedder:
@@ -90,7 +88,7 @@ def newest_learned_reward(workspace: WorkspaceCore) -> Path | None:
 def labelled_attempts(workspace: WorkspaceCore) -> Iterator[Labelled]:
     """Yields each labelled episode as an attempt with what people say of it."""
     values = labels_of(workspace)
-    for episode in _episodes(workspace, list(values)):
+    for episode in stored_episodes(workspace, list(values)):
         yield Labelled(attempt_of(workspace, episode, is_graded=False), values[episode.episode_id])
 
 
@@ -110,7 +108,7 @@ def fill_label_queue(
     ids = workspace.store.read(unlabelled_episodes, agent)
     if len(ids) > MAX_CANDIDATES:
         ids = sorted(random.Random(seed).sample(ids, MAX_CANDIDATES))
-    candidates: list[Attempt] = [attempt_of(workspace, each, is_graded=False) for each in _episodes(workspace, ids)]
+    candidates = [attempt_of(workspace, each, is_graded=False) for each in stored_episodes(workspace, ids)]
     with workspace_embedder(workspace) as embedder:
         model = None
         if newest_learned_reward(workspace) is not None:
@@ -118,8 +116,3 @@ def fill_label_queue(
         labelled = [each.attempt for each in labelled_attempts(workspace)]
         chosen = select_for_labels(candidates, labelled, number, embedder, model, SelectionConfig(seed=seed))
     return ask_for_labels(LabelQueue(workspace.store), candidates, chosen, model)
-
-
-def _episodes(workspace: WorkspaceCore, ids: list[str]) -> Iterator[Episode]:
-    for start in range(0, len(ids), _PAGE):
-        yield from workspace.store.iterate(Episode, where={"episode_id": ids[start : start + _PAGE]})

@@ -12,8 +12,7 @@ from learnloop.core.decoding import convert_record
 from learnloop.core.errors import FormatError, NotFoundError, UsageError
 from learnloop.core.records import Episode, Record, Reward, RewardShare
 from learnloop.core.rewards import worth
-from learnloop.loop.rewards.engine import make_engine
-from learnloop.loop.rewards.histories import COSTS
+from learnloop.loop.rewards.engine import COSTS, make_engine
 from learnloop.loop.rewards.recording import find_queued
 from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.loop.workspace.settings import RewardSettings
@@ -31,10 +30,10 @@ class TaskCompletion(Record, frozen=True, kw_only=True):
 
     attempt: Attempt
     scored: Scored
-    raw_reward: float | None
+    raw_reward: float | None = None
     """What the run is worth in all; None: it is not known, and nothing was shared out; ``scored`` says why."""
-    shaped_reward: float | None
-    shares: list[RewardShare]
+    shaped_reward: float | None = None
+    shares: list[RewardShare] = msgspec.field(default_factory=list)
     rewards: list[Reward]
     """The stored ones; empty where the attempt is of no stored episode."""
 
@@ -108,15 +107,11 @@ class RewardProcess:
         raw = scored.total if attempt.episode_id is None else self._worth(attempt.episode_id, rewards)
         if raw is None:
             self._workspace.store.write(rewards)
-            return TaskCompletion(
-                attempt=attempt, scored=scored, raw_reward=None, shaped_reward=None, shares=[], rewards=rewards
-            )
+            return TaskCompletion(attempt=attempt, scored=scored, rewards=rewards)
         shaped = self._shaping.shape(attempt, raw, truncated=False)
         credit = self._credit.assign(attempt, shaped.shaped_reward, value)
-        metadata = {
-            "scores": {name: score.value for name, score in scored.scores.items()},
-            COSTS: costs_of(attempt),
-        }
+        scores = {name: score.value for name, score in scored.scores.items()}
+        metadata = {"scores": scores, COSTS: costs_of(attempt)}
         shares = self._ledger.book(attempt, raw, credit, metadata=metadata, also=rewards)
         return TaskCompletion(
             attempt=attempt,
@@ -164,7 +159,7 @@ def process_task_completion(
         process: how; made from the settings of the workspace where None.
 
     Raises:
-        FormatError: ``result`` is none.
+        FormatError: ``result`` has unknown fields, or fields of another type.
         NotFoundError, UsageError: as ``RewardProcess.process_task_completion``.
     """
     attempt = read_result(task_id, result)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,9 +16,8 @@ from learnloop.core.errors import FormatError, MissingExtraError, NotFoundError,
 from learnloop.core.extensions import POINTS
 from learnloop.core.records import TOTAL, Episode, EpisodeStatus, Reward
 from learnloop.core.rewards import COMPUTED
-from learnloop.loop.rewards.attempts import TaskTruth, Truths, attempt_of
-from learnloop.loop.rewards.engine import make_engine
-from learnloop.loop.rewards.histories import as_of
+from learnloop.loop.rewards.attempts import TaskTruth, Truths, attempt_of, stored_episodes
+from learnloop.loop.rewards.engine import as_of, make_engine
 from learnloop.loop.rewards.labelling import labels_of
 from learnloop.loop.rewards.rewarding import RewardProcess
 from learnloop.loop.traces.reading import resolve_episode
@@ -30,7 +29,6 @@ from learnloop.rewards.scoring.function import RewardFunction
 from learnloop.store.queries.episodes import EpisodeQuery, episode_ids
 
 Line = TypeVar("Line")
-_PAGE = 500
 MAX_DISAGREEMENT = 0.02
 """Share of rewards that may differ when they are worked out again: where reward hacking was seen to set in."""
 _SAME = 1e-6
@@ -85,9 +83,7 @@ class Regraded(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def agrees(self) -> bool:
         """Whether both are the same."""
-        if self.stored is None or self.again is None:
-            return self.stored is self.again
-        return abs(self.stored - self.again) <= _SAME
+        return _is_same(self.stored, self.again)
 
 
 class Component(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +105,7 @@ def read_truths(file: Path) -> dict[str, TaskTruth]:
 
     Raises:
         NotFoundError: there is no such file.
-        FormatError: a line is none of a task, or a task stands there twice.
+        FormatError: a line does not describe a task, or a task stands there twice.
     """
     truths: dict[str, TaskTruth] = {}
     for number, truth in _lines(file, TaskTruth):
@@ -131,15 +127,7 @@ def chosen_episodes(workspace: WorkspaceCore, choice: EpisodeChoice) -> Iterator
         NotFoundError, UsageError: a named one is not there, or its name fits several.
     """
     named = dict.fromkeys(resolve_episode(workspace, each) for each in choice.episodes)
-    yield from _stored(workspace, list(named) or _ids(workspace, choice))
-
-
-def _stored(workspace: WorkspaceCore, ids: Sequence[str]) -> Iterator[Episode]:
-    """Yields those of the episodes that are still there."""
-    for start in range(0, len(ids), _PAGE):
-        page = ids[start : start + _PAGE]
-        found = {each.episode_id: each for each in workspace.store.iterate(Episode, where={"episode_id": page})}
-        yield from (found[each] for each in page if each in found)
+    yield from stored_episodes(workspace, list(named) or _ids(workspace, choice))
 
 
 def _ids(workspace: WorkspaceCore, choice: EpisodeChoice) -> list[str]:
@@ -253,13 +241,13 @@ def calibrate(workspace: WorkspaceCore, component: str, *, min_kappa: float = 0.
         NotFoundError: no episode has a score of that name, or none has a label.
     """
     check_range("min_kappa", min_kappa, -1, 1)
-    scores = {each.episode_id: each.value for each in _rewards(workspace, component)}
+    scores = {episode_id: reward.value for episode_id, reward in _rewards(workspace, component)}
     labels = labels_of(workspace)
     if not scores:
         raise NotFoundError(f"no episode has a score of {component!r}; run learnloop rewards calculate first")
     if not labels:
         raise NotFoundError("no episode has a label; give some with learnloop traces label")
-    tasks = _tasks(workspace, list(scores))
+    tasks = {each.episode_id: each.task_id for each in stored_episodes(workspace, list(scores))}
     judged = [Judgement(attempt_id=each, task_id=tasks.get(each), score=score) for each, score in scores.items()]
     return calibration_report(judged, labels, min_kappa=min_kappa, seed=seed)
 
@@ -282,40 +270,21 @@ def regrade(
         UsageError: ``share`` has no meaning.
     """
     check_range("the share to work out again", share, above=0, high=1)
-    drawn: dict[str, _Of] = {}
-    for each in _rewards(workspace, TOTAL):
-        if random.Random(f"{seed} {each.episode_id}").random() < share:
-            drawn[each.episode_id] = each
-    for episode in _stored(workspace, sorted(drawn)):
+    rewards = _rewards(workspace, TOTAL)
+    drawn = {key: reward for key, reward in rewards if random.Random(f"{seed} {key}").random() < share}
+    for episode in stored_episodes(workspace, sorted(drawn)):
         stored = drawn[episode.episode_id]
         with as_of(stored.reward_id):
             again = _score_one(workspace, episode, process, truths, dry_run=True).total
         yield Regraded(episode_id=episode.episode_id, stored=stored.value, again=again)
 
 
-class _Of(msgspec.Struct, frozen=True):
-    """A reward of an episode as a whole."""
-
-    episode_id: str
-    reward_id: str
-    value: float | None
-
-
-def _rewards(workspace: WorkspaceCore, name: str) -> Iterator[_Of]:
+def _rewards(workspace: WorkspaceCore, name: str) -> Iterator[tuple[str, Reward]]:
     """Yields the computed rewards of episodes that are called ``name``, the newest of each episode last."""
     where = {"name": name, "source": COMPUTED, "span_id": None, "decision_id": None}
     for each in workspace.store.iterate(Reward, where=where):
         if each.episode_id is not None:
-            yield _Of(each.episode_id, each.reward_id, each.value)
-
-
-def _tasks(workspace: WorkspaceCore, episode_ids: Sequence[str]) -> Mapping[str, str | None]:
-    found: dict[str, str | None] = {}
-    for start in range(0, len(episode_ids), _PAGE):
-        page = episode_ids[start : start + _PAGE]
-        episodes = workspace.store.iterate(Episode, where={"episode_id": page})
-        found.update({each.episode_id: each.task_id for each in episodes})
-    return found
+            yield each.episode_id, each
 
 
 def _is_same(first: float | None, second: float | None) -> bool:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from learnloop.rewards.functions.code_execution import code_execution
-from learnloop.rewards.functions.correctness import correctness
+from learnloop.rewards.functions.correctness import code_execution, correctness
 from learnloop.rewards.functions.efficiency import efficiency
 from learnloop.rewards.functions.format_compliance import format_compliance
 from learnloop.rewards.functions.syntax_validation import syntax_validation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from learnloop.core.attempts import Attempt, Score, TaskType
-from learnloop.core.errors import one_of
+from learnloop.core.errors import FormatError, one_of
 from learnloop.rewards.grading.tasks.registry import NO_OUTPUT, SCORERS, result_type
 from learnloop.rewards.scoring.function import MAX_OUTPUT_CHARS, reward_function, without_output
 
@@ -25,4 +25,16 @@ def correctness(attempt: Attempt) -> Score:
             return without_output("correctness", attempt)
         if len(attempt.output) > MAX_OUTPUT_CHARS:
             return Score.of(0.0, f"the answer has {len(attempt.output)} characters, more than {MAX_OUTPUT_CHARS}")
-    return SCORERS[attempt.task_type](attempt)
+    try:
+        return SCORERS[attempt.task_type](attempt)
+    except FormatError as error:  # of the ground truth
+        return Score.unknown(str(error))
+
+
+@reward_function("code_execution", task_types=(TaskType.CODE,))
+def code_execution(attempt: Attempt) -> Score:
+    """Scores code by running the task's tests against it, in the sandbox: 1 where all pass, else 0.
+
+    It is what ``correctness`` says of tasks of the type ``code``, to be weighed by itself.
+    """
+    return correctness(attempt)

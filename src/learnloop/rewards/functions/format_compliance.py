@@ -60,7 +60,7 @@ def format_compliance(attempt: Attempt) -> Score:
 def has_xml_elements(text: str) -> bool:
     """Returns whether a text has elements of XML: closed ones, empty ones, or such with attributes.
 
-    ``List<int>`` and ``a<b and c>d`` are none: the name before a bracket makes it a type or a comparison, and nothing
+    ``List<int>`` and ``a<b and c>d`` are not: the name before a bracket makes it a type or a comparison, and nothing
     closes them. It takes time that is linear in the text.
     """
     return _CLOSING.search(text) is not None or _OPENING.search(text) is not None

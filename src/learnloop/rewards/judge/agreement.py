@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.core.arrays import F64, I64
-from learnloop.core.attempts import Attempt, Score
 from learnloop.core.errors import UsageError
 from learnloop.core.records import Record
 from learnloop.core.seeding import generator
-from learnloop.rewards.judge.pairwise import Comparison
+from learnloop.rewards.judge.pairwise import PairComparison
 from learnloop.rewards.learned.score_quality import rank_correlation
 
 MIN_PAIRS = 3
@@ -35,22 +34,8 @@ class Judgement(Record, frozen=True, kw_only=True):
     num_characters: int | None = None
     """Of the output."""
 
-    @classmethod
-    def of(cls, attempt: Attempt, score: Score) -> Judgement:
-        """Returns the judgement of an attempt, which is known by its episode.
 
-        Raises:
-            UsageError: the attempt has no episode.
-        """
-        if attempt.episode_id is None:
-            raise UsageError("an attempt without an episode_id cannot be held against a label")
-        num_characters = None if attempt.output is None else len(attempt.output)
-        return cls(
-            attempt_id=attempt.episode_id, task_id=attempt.task_id, score=score.value, num_characters=num_characters
-        )
-
-
-class Estimate(Record, frozen=True, kw_only=True):
+class Figure(Record, frozen=True, kw_only=True):
     """A figure with its interval."""
 
     value: float | None
@@ -74,48 +59,21 @@ class CalibrationReport(Record, frozen=True, kw_only=True):
     """Attempts with a label to which the judge gave no score."""
     num_unlabelled: int
     """Attempts with a score and without a label."""
-    agreement: Estimate
+    agreement: Figure
     """Share of attempts that both took for good, or both for bad."""
-    kappa: Estimate
+    kappa: Figure
     """Cohen's, of good and bad."""
-    weighted_kappa: Estimate
+    weighted_kappa: Figure
     """Cohen's with quadratic weights, of ``num_levels`` levels."""
-    length_correlation: Estimate
+    length_correlation: Figure
     """Spearman's, of the judge's score and the output's length."""
-    label_length_correlation: Estimate
+    label_length_correlation: Figure
     """The same of the labels: what of the above is no bias."""
-    position_bias: Estimate
+    position_bias: Figure
     """Share of pairwise votes that went to a place and not to an answer."""
 
 
 # Kappa ---------------------------------------------------------------------------------------------------------------
-
-
-def confusion(first: Sequence[int], second: Sequence[int], num_levels: int) -> F64:
-    """Returns ``(num_levels, num_levels)``: how often the first rater gave the row and the second the column.
-
-    Raises:
-        UsageError: the two are of different lengths, or a level is none of 0 to ``num_levels - 1``.
-    """
-    levels = np.asarray([first, second], dtype=np.int64) if len(first) == len(second) else None
-    if levels is None or ((levels < 0) | (levels >= num_levels)).any():
-        raise UsageError(f"two lists of the same length are needed, of levels from 0 to {num_levels - 1}")
-    cells = np.bincount(levels[0] * num_levels + levels[1], minlength=num_levels * num_levels)
-    return cells.reshape(num_levels, num_levels).astype(np.float64)
-
-
-def cohen_kappa(table: F64, disagreement: F64 | None = None) -> float | None:
-    """Returns how much better than chance two raters agree: 1 is always, 0 is chance; None: chance alone does it.
-
-    Source: Cohen 1960, "A coefficient of agreement for nominal scales"; with weights Cohen 1968, "Weighted kappa".
-
-    Args:
-        table: as ``confusion`` returns it, or its shares.
-        disagreement: ``(k, k)``, how bad it is that one says the row and the other the column; 0 on the diagonal.
-            None: all are as bad.
-    """
-    weights = nominal(len(table)) if disagreement is None else disagreement
-    return _finite(_kappas(table[None], weights)[0])
 
 
 def nominal(num_levels: int) -> F64:
@@ -129,8 +87,15 @@ def quadratic(num_levels: int) -> F64:
     return np.square(levels[:, None] - levels)
 
 
-def _kappas(tables: F64, weights: F64) -> F64:
-    """Returns the kappa of each table ``(b, k, k)``; NaN where chance disagrees never."""
+def kappas(tables: F64, weights: F64) -> F64:
+    """Returns how much better than chance two raters agree: 1 is always, 0 is chance, NaN: chance alone does it.
+
+    Source: Cohen 1960, "A coefficient of agreement for nominal scales"; with weights Cohen 1968, "Weighted kappa".
+
+    Args:
+        tables: ``(b, k, k)``, how often the first rater gave the row and the second the column.
+        weights: ``(k, k)``, how bad it is that one says the row and the other the column; 0 on the diagonal.
+    """
     totals = tables.sum(axis=(1, 2))
     by_chance = np.einsum("bi,bj,ij->b", tables.sum(axis=2), tables.sum(axis=1), weights)
     observed = (tables * weights).sum(axis=(1, 2)) * totals
@@ -151,7 +116,7 @@ def _agreements(tables: F64) -> F64:
 def calibration_report(
     judgements: Iterable[Judgement],
     labels: Mapping[str, float],
-    comparisons: Iterable[Comparison] = (),
+    comparisons: Iterable[PairComparison] = (),
     *,
     threshold: float = 0.5,
     num_levels: int = 5,
@@ -185,7 +150,7 @@ def calibration_report(
     sample = _Resampler(places, num_resamples, seed)
     goods = sample.tables(scores >= threshold, given >= threshold, 2)
     levels = sample.tables(_levels(scores, num_levels), _levels(given, num_levels), num_levels)
-    kappa = sample.estimate(goods, lambda tables: _kappas(tables, nominal(2)), _ONE_CLASS)
+    kappa = sample.estimate(goods, lambda tables: kappas(tables, nominal(2)), _ONE_CLASS)
     correlations = [_length_correlation(pairs, values) for values in (scores, given)]
     position = _position_bias(comparisons)
     return CalibrationReport(
@@ -198,7 +163,7 @@ def calibration_report(
         num_unlabelled=sum(each.score is not None and each.attempt_id not in labels for each in judged),
         agreement=sample.estimate(goods, _agreements, _NO_PAIRS),
         kappa=kappa,
-        weighted_kappa=sample.estimate(levels, lambda tables: _kappas(tables, quadratic(num_levels)), _ONE_CLASS),
+        weighted_kappa=sample.estimate(levels, lambda tables: kappas(tables, quadratic(num_levels)), _ONE_CLASS),
         length_correlation=correlations[0],
         label_length_correlation=correlations[1],
         position_bias=position,
@@ -229,20 +194,20 @@ class _Resampler:
         np.add.at(found, (self._places, first.astype(np.int64), second.astype(np.int64)), 1.0)
         return found
 
-    def estimate(self, by_task: F64, figure: Callable[[F64], F64], undefined: str) -> Estimate:
+    def estimate(self, by_task: F64, figure: Callable[[F64], F64], undefined: str) -> Figure:
         """Returns a figure of all pairs, and its 2.5 % and 97.5 % points over the resamples."""
         if self.num_tasks == 0:
-            return Estimate(value=None, reason=_NO_PAIRS)
+            return Figure(value=None, reason=_NO_PAIRS)
         value = _finite(figure(by_task.sum(axis=0)[None])[0])
         if value is None:
-            return Estimate(value=None, reason=undefined)
+            return Figure(value=None, reason=undefined)
         found = figure((self._counts @ by_task.reshape(self.num_tasks, -1)).reshape(-1, *by_task.shape[1:]))
         defined = found[np.isfinite(found)]
         if len(defined) < _MIN_DEFINED * len(found):
             share = f"in {len(found) - len(defined)} of {len(found)} resamples it is not defined"
-            return Estimate(value=value, reason=f"no interval: {share}")
+            return Figure(value=value, reason=f"no interval: {share}")
         lower, upper = np.quantile(defined, [0.025, 0.975])
-        return Estimate(value=value, lower=float(lower), upper=float(upper))
+        return Figure(value=value, lower=float(lower), upper=float(upper))
 
 
 def _check(judged: Sequence[Judgement], labels: Mapping[str, float]) -> None:
@@ -270,7 +235,7 @@ def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _verdict(kappa: Estimate, num_tasks: int, min_kappa: float) -> Literal["agrees", "disagrees", "inconclusive"]:
+def _verdict(kappa: Figure, num_tasks: int, min_kappa: float) -> Literal["agrees", "disagrees", "inconclusive"]:
     if kappa.lower is None or kappa.upper is None or num_tasks < MIN_TASKS:
         return "inconclusive"
     if kappa.lower >= min_kappa:
@@ -278,7 +243,7 @@ def _verdict(kappa: Estimate, num_tasks: int, min_kappa: float) -> Literal["agre
     return "disagrees" if kappa.upper < min_kappa else "inconclusive"
 
 
-def _warnings(kappa: Estimate, num_tasks: int, correlations: Sequence[Estimate], position: Estimate) -> list[str]:
+def _warnings(kappa: Figure, num_tasks: int, correlations: Sequence[Figure], position: Figure) -> list[str]:
     found = []
     if num_tasks < MIN_TASKS:
         found.append(f"{num_tasks} tasks with scores and labels are too few; label attempts at {MIN_TASKS} or more")
@@ -295,18 +260,16 @@ def _warnings(kappa: Estimate, num_tasks: int, correlations: Sequence[Estimate],
 # Biases --------------------------------------------------------------------------------------------------------------
 
 
-def _length_correlation(pairs: Sequence[Judgement], values: F64) -> Estimate:
+def _length_correlation(pairs: Sequence[Judgement], values: F64) -> Figure:
     known = [place for place, each in enumerate(pairs) if each.num_characters is not None]
     lengths = np.array([pairs[place].num_characters for place in known], dtype=np.float64)
     value = rank_correlation(values[known], lengths) if len(known) >= MIN_PAIRS else None
-    return Estimate(
-        value=value, reason=None if value is not None else f"fewer than {MIN_PAIRS} pairs, or no differences"
-    )
+    return Figure(value=value, reason=None if value is not None else f"fewer than {MIN_PAIRS} pairs, or no differences")
 
 
-def _position_bias(comparisons: Iterable[Comparison]) -> Estimate:
+def _position_bias(comparisons: Iterable[PairComparison]) -> Figure:
     counted = [each for each in comparisons if each.num_valid]
     num_valid = sum(each.num_valid for each in counted)
     if num_valid == 0:
-        return Estimate(value=None, reason="no pairwise votes")
-    return Estimate(value=sum(each.num_front + each.num_back for each in counted) / num_valid)
+        return Figure(value=None, reason="no pairwise votes")
+    return Figure(value=sum(each.num_front + each.num_back for each in counted) / num_valid)

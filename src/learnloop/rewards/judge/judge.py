@@ -6,19 +6,18 @@ import statistics
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
 from learnloop.core.attempts import Attempt, Score
 from learnloop.core.errors import UsageError
-from learnloop.rewards.judge.answers import read_scores
-from learnloop.rewards.judge.client import Failure, JudgeClient, JudgeQuestion, Votes, read_vote
+from learnloop.rewards.judge.client import Failure, Judge, JudgeClient, JudgeQuestion, Votes, read_vote
 from learnloop.rewards.judge.config import JudgeConfig
-from learnloop.rewards.judge.prompts import Shown, is_blank, parts_of, rubric_messages, rubric_schema
+from learnloop.rewards.judge.prompts import Shown, is_blank, parts_of, read_scores, rubric_messages, rubric_schema
 
 
-class RubricJudge:
+class RubricJudge(Judge):
     """A ``Scorer`` that asks a model for numbers by each criterion, several times. For any number of threads.
 
     A vote's value is the weighted mean of its numbers, each brought to 0..1 by its scale. The score is the median or
@@ -27,38 +26,17 @@ class RubricJudge:
 
     Attributes:
         name: how its rewards are called.
-        client: the model that it asks, with what was spent.
         fingerprint: the content hash of its settings and its rubric.
     """
 
     name = "judge"
 
     def __init__(self, config: JudgeConfig, client: JudgeClient | None = None, folder: Path | None = None) -> None:
-        """Connects to nothing yet.
-
-        Args:
-            config: how it is set up.
-            client: to share a budget and votes with another judge of the same configuration; None: one of its own.
-            folder: where a relative ``rubric_file`` starts; this folder where None.
-
-        Raises:
-            NotFoundError: there is no such rubric file.
-            UsageError: the rubric or the address is none, or the variable with the key is not set.
-        """
-        self._config = config
-        self.rubric = config.read_rubric(folder)
-        self.client = JudgeClient(config) if client is None else client
+        """Connects to nothing yet; arguments and errors are those of ``Judge``."""
+        super().__init__(config, client, folder)
         self._plain = msgspec.to_builtins(self.rubric)
         self._schema = rubric_schema(self.rubric)
         self.fingerprint = self.client.fingerprint(self._plain)
-
-    def __enter__(self) -> Self:
-        """Returns itself."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Closes its client."""
-        self.client.close()
 
     def __call__(self, attempt: Attempt) -> Score:
         """Returns the score of an attempt; its votes are asked for one after the other."""
@@ -91,7 +69,7 @@ class RubricJudge:
             "num_votes": self._config.votes,
             "num_valid": len(votes.valid),
             "failures": dict(votes.failures),
-            **_told_of(parts),
+            **_sizes_of(parts),
         }
         if self.client.cache_error is not None:
             details["cache_error"] = self.client.cache_error
@@ -107,7 +85,7 @@ class RubricJudge:
         return Score.of(combine(values), None, votes=values, spread=spread, criteria=criteria, **details)
 
 
-def _told_of(parts: list[Shown]) -> dict[str, int]:
+def _sizes_of(parts: list[Shown]) -> dict[str, int]:
     """Returns what was shown of an attempt: the length of its answer, and what was cut and removed in all."""
     return {
         "num_characters": sum(part.num_characters for part in parts if part.label == "ANSWER"),

@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
 
 import msgspec
 import numpy as np
@@ -16,10 +15,16 @@ from learnloop.core.attempts import Attempt, Score
 from learnloop.core.errors import DivergedError, UsageError
 from learnloop.core.records import Record
 from learnloop.core.seeding import generator
-from learnloop.rewards.judge.answers import read_winner
-from learnloop.rewards.judge.client import Failure, JudgeClient, JudgeQuestion, Votes, read_vote
+from learnloop.rewards.judge.client import Failure, Judge, JudgeClient, JudgeQuestion, Votes, read_vote
 from learnloop.rewards.judge.config import JudgeConfig
-from learnloop.rewards.judge.prompts import is_blank, pairwise_messages, pairwise_schema, parts_of_pair, texts_of
+from learnloop.rewards.judge.prompts import (
+    is_blank,
+    pairwise_messages,
+    pairwise_schema,
+    parts_of_pair,
+    read_winner,
+    texts_of,
+)
 
 Sides = tuple[str, str]
 """Which attempt won, ``first``, ``second`` or ``tie``, when the first was shown first, and when it was shown second."""
@@ -27,10 +32,10 @@ _SWAPPED = {"first": "second", "second": "first", "tie": "tie"}
 MAX_ROUNDS = 1_000
 _TOLERANCE = 1e-10
 _MAX_STEP = 1.0
-"""Of one round, in logarithms: further away the parabola that Newton's method takes for the likelihood is none."""
+"""Of one round, in logarithms: further away the likelihood is not the parabola that Newton's method takes it for."""
 
 
-class Comparison(Record, frozen=True, kw_only=True):
+class PairComparison(Record, frozen=True, kw_only=True):
     """What votes on two attempts came to; each vote asked in both orders."""
 
     win_probability: float | None
@@ -63,36 +68,25 @@ class Ranking(Record, frozen=True, kw_only=True):
     """In the order of the attempts: the probability to beat an average answer, by the Bradley-Terry model."""
     pairs: list[tuple[int, int]]
     """Which were compared, by their places."""
-    comparisons: list[Comparison]
+    comparisons: list[PairComparison]
     """One for each pair."""
 
 
-class PairwiseJudge:
+class PairwiseJudge(Judge):
     """Compares attempts by asking a model which of two is better. For any number of threads.
 
     Attributes:
-        client: the model that it asks, with what was spent.
         fingerprint: the content hash of its settings and its rubric.
     """
 
     def __init__(self, config: JudgeConfig, client: JudgeClient | None = None, folder: Path | None = None) -> None:
-        """Connects to nothing yet; arguments and errors are those of ``RubricJudge``."""
-        self._config = config
-        self.rubric = config.read_rubric(folder)
-        self.client = JudgeClient(config) if client is None else client
+        """Connects to nothing yet; arguments and errors are those of ``Judge``."""
+        super().__init__(config, client, folder)
         self._plain = ["pairwise", msgspec.to_builtins(self.rubric)]
         self._schema = pairwise_schema()
         self.fingerprint = self.client.fingerprint([*self._plain, config.max_pairs, config.prior])
 
-    def __enter__(self) -> Self:
-        """Returns itself."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Closes its client."""
-        self.client.close()
-
-    def compare(self, first: Attempt, second: Attempt) -> Comparison:
+    def compare(self, first: Attempt, second: Attempt) -> PairComparison:
         """Returns how often the first is better.
 
         Each vote asks twice, with each of them shown first; a vote that is not the same both times is a tie.
@@ -102,14 +96,14 @@ class PairwiseJudge:
         """
         _check_task([first, second])
         if first.output is None or second.output is None:
-            return Comparison(win_probability=None, reason="an attempt has no recorded output")
+            return PairComparison(win_probability=None, reason="an attempt has no recorded output")
         try:
             known = self._without_asking(first, second)
             if known is not None:
                 return known
             questions = (self._question(first, second), self._question(second, first))
         except UsageError as error:
-            return Comparison(win_probability=None, reason=str(error))
+            return PairComparison(win_probability=None, reason=str(error))
         deadline = time.monotonic() + self._config.deadline_seconds
 
         def ask(number: int) -> Sides | Failure:
@@ -166,22 +160,22 @@ class PairwiseJudge:
             parts, self._plain, lambda boundary: pairwise_messages(self.rubric, parts, boundary), self._schema
         )
 
-    def _without_asking(self, first: Attempt, second: Attempt) -> Comparison | None:
+    def _without_asking(self, first: Attempt, second: Attempt) -> PairComparison | None:
         blanks = (is_blank(first, self.rubric), is_blank(second, self.rubric))
         if all(blanks):
-            return Comparison(win_probability=0.5, reason="both answers are empty")
+            return PairComparison(win_probability=0.5, reason="both answers are empty")
         if blanks[0] != blanks[1]:
-            return Comparison(win_probability=float(blanks[1]), reason="one of the answers is empty")
+            return PairComparison(win_probability=float(blanks[1]), reason="one of the answers is empty")
         if texts_of(first, self.rubric) == texts_of(second, self.rubric):
-            return Comparison(win_probability=0.5, reason="the answers are the same")
+            return PairComparison(win_probability=0.5, reason="the answers are the same")
         return None
 
-    def _result(self, votes: Votes[Sides]) -> Comparison:
+    def _result(self, votes: Votes[Sides]) -> PairComparison:
         counts = Counter(votes.valid)
         num_wins, num_losses = counts["first", "first"], counts["second", "second"]
         num_valid = len(votes.valid)
         probability = (num_wins + (num_valid - num_wins - num_losses) / 2) / num_valid if votes.can_count else None
-        return Comparison(
+        return PairComparison(
             win_probability=probability,
             reason=None if votes.can_count else votes.reason,
             num_votes=self._config.votes,
@@ -220,7 +214,7 @@ def _check_task(attempts: Sequence[Attempt]) -> None:
             raise UsageError(f"attempts with {len(values)} different values of {name} cannot be compared")
 
 
-def _reasons(num: int, pairs: list[tuple[int, int]], comparisons: list[Comparison]) -> list[str | None]:
+def _reasons(num: int, pairs: list[tuple[int, int]], comparisons: list[PairComparison]) -> list[str | None]:
     """Returns for each attempt why the first of its comparisons that failed did; None where none did."""
     found: list[str | None] = [None] * num
     for pair, comparison in zip(pairs, comparisons, strict=True):

@@ -1,9 +1,10 @@
-"""How attempts are put to a judge: as material behind a boundary that nobody can know beforehand.
+"""How attempts are put to a judge, as material behind a boundary that nobody can know beforehand; and its answers.
 
 An attempt is untrusted text. What can be done about it here is done here: characters that nobody sees are removed, what
 chat templates take for their own marks is broken up, long texts are cut, all of it counted and told to the judge; each
 text stands between two lines with a random word drawn for this one request, and the last word is ours. None of it
-makes a model immune to what it reads.
+makes a model immune to what it reads. Answers are read strictly: one JSON object in the form that was asked for, or
+nothing.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ import json
 import re
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
 from learnloop.core.attempts import Attempt
-from learnloop.core.errors import UsageError
+from learnloop.core.errors import FormatError, UsageError
 from learnloop.models import Message
-from learnloop.rewards.judge.rubric import Rubric
+from learnloop.rewards.judge.config import Rubric
 
 PROMPT_VERSION = "judge-1"
 """Changed with every change of what a judge reads; votes of another version are not taken out of a cache."""
@@ -45,6 +46,11 @@ _LABELS = {
     "output": "ANSWER",
 }
 _OF_TASK = ("prompt", "expected")
+MAX_ANSWER_CHARACTERS = 20_000
+"""Longer answers are not read."""
+WINNERS = ("first", "second", "tie")
+_FENCE = re.compile(r"\A```(?:json)?[ \t]*\n(.*)\n```\Z", re.DOTALL)
+_SHOWN = 100
 
 _SYSTEM = """\
 You are an impartial judge of answers that other programs gave.
@@ -211,19 +217,96 @@ def _block(part: Shown, boundary: str) -> str:
 
 def rubric_schema(rubric: Rubric) -> dict[str, Any]:
     """Returns the JSON schema of an answer to ``rubric_messages``."""
-    numbers = {each.name: {"type": "integer", "enum": _levels(each.lowest, each.highest)} for each in rubric.criteria}
+    scales = {each.name: [*range(each.lowest, each.highest + 1)] for each in rubric.criteria}
+    numbers = {name: {"type": "integer", "enum": scale} for name, scale in scales.items()}
     return _object({"reasoning": {"type": "string"}, "scores": _object(numbers)})
 
 
 def pairwise_schema() -> dict[str, Any]:
     """Returns the JSON schema of an answer to ``pairwise_messages``."""
-    winners = {"type": "string", "enum": ["first", "second", "tie"]}
+    winners = {"type": "string", "enum": [*WINNERS]}
     return _object({"reasoning": {"type": "string"}, "winner": winners})
-
-
-def _levels(lowest: int, highest: int) -> list[int]:
-    return list(range(lowest, highest + 1))
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+
+
+# Answers -------------------------------------------------------------------------------------------------------------
+
+
+def read_scores(text: str, rubric: Rubric) -> dict[str, int]:
+    """Returns the number for each criterion.
+
+    Raises:
+        FormatError: the answer is no JSON object, lacks a criterion, has an unknown one, or leaves a scale.
+    """
+    scores = _read_object(text).get("scores")
+    if not isinstance(scores, dict):
+        raise FormatError(f"the judge's answer has no object 'scores': {_short(text)}")
+    names = [criterion.name for criterion in rubric.criteria]
+    if scores.keys() != set(names):
+        raise FormatError(f"the judge scored {_short(' '.join(sorted(scores)))}, the criteria are {names}")
+    found = {}
+    for criterion in rubric.criteria:
+        number = _whole(scores[criterion.name])
+        if number is None or not criterion.lowest <= number <= criterion.highest:
+            raise FormatError(
+                f"the judge gave {criterion.name} {_short(scores[criterion.name])}; "
+                f"its scale is whole numbers from {criterion.lowest} to {criterion.highest}"
+            )
+        found[criterion.name] = number
+    return found
+
+
+def read_winner(text: str) -> str:
+    """Returns ``first``, ``second`` or ``tie``.
+
+    Raises:
+        FormatError: the answer is no JSON object, or its ``winner`` is something else.
+    """
+    winner = _read_object(text).get("winner")
+    if winner not in WINNERS or not isinstance(winner, str):
+        raise FormatError(f"the judge's winner is {_short(winner)}; it can be {', '.join(WINNERS)}")
+    return winner
+
+
+def _read_object(text: str) -> dict[str, Any]:
+    """Returns the one JSON object that the whole text is; a fence around it is taken off."""
+    if len(text) > MAX_ANSWER_CHARACTERS:
+        raise FormatError(f"the judge's answer is longer than {MAX_ANSWER_CHARACTERS} characters: {_short(text)}")
+    stripped = text.strip()
+    fenced = _FENCE.match(stripped)
+    try:
+        found = json.loads(
+            fenced.group(1) if fenced else stripped, object_pairs_hook=_unique, parse_constant=_no_number
+        )
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"the judge's answer is no JSON object ({error}): {_short(text)}") from error
+    if not isinstance(found, dict):
+        raise FormatError(f"the judge's answer is no JSON object: {_short(text)}")
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands in it twice")
+    return found
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _whole(value: object) -> int | None:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _short(value: object) -> str:
+    if isinstance(value, dict | list):
+        return f"a {type(value).__name__}"
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

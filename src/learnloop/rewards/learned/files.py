@@ -19,8 +19,7 @@ from safetensors.numpy import save
 from learnloop.core.decoding import decode_json
 from learnloop.core.errors import CorruptError, NotFoundError, StoreError, UsageError
 from learnloop.core.protocols import Embedder
-from learnloop.rewards.learned.design import Design
-from learnloop.rewards.learned.features import NAMES
+from learnloop.rewards.learned.features import NAMES, Design
 from learnloop.rewards.learned.logistic import Fit
 from learnloop.rewards.learned.reward import LearnedModel, LearnedReward, LearnedRewardReport
 from learnloop.system.files import remove_folder, write_folder, writing

@@ -10,11 +10,9 @@ from learnloop.core.arrays import F64, Bools, Indices
 from learnloop.core.errors import CheckFailedError, UsageError
 from learnloop.core.protocols import Embedder
 from learnloop.core.seeding import generator
-from learnloop.rewards.learned.design import Design
-from learnloop.rewards.learned.features import LENGTH, NAMES, Features, features_of, task_of
+from learnloop.rewards.learned.features import LENGTH, NAMES, Design, Features, features_of, task_of
 from learnloop.rewards.learned.files import content_hash_of
 from learnloop.rewards.learned.logistic import Fit, choose_penalty, covariance, fit_logistic, rotated
-from learnloop.rewards.learned.over_optimisation import optimisation_curve
 from learnloop.rewards.learned.reward import (
     Labelled,
     LearnedModel,
@@ -22,7 +20,15 @@ from learnloop.rewards.learned.reward import (
     LearnedRewardConfig,
     LearnedRewardReport,
 )
-from learnloop.rewards.learned.score_quality import auc, auc_interval, brier, calibration_error, platt, rank_correlation
+from learnloop.rewards.learned.score_quality import (
+    auc,
+    auc_interval,
+    brier,
+    calibration_error,
+    optimisation_curve,
+    platt,
+    rank_correlation,
+)
 
 MIN_TASKS = 8
 _MIN_HELD_OUT = 5

@@ -84,7 +84,7 @@ class LabelQueue:
             after: ``next_cursor`` of the page before.
 
         Raises:
-            UsageError: the limit is out of range, or the cursor is none.
+            UsageError: the limit is out of range, or the cursor is not of a page.
         """
         check_range("limit", limit, 1, MAX_PAGE)
         place = None if after is None else _read_cursor(after)
@@ -109,13 +109,8 @@ class LabelQueue:
             ConflictError: it was answered or skipped already; nothing was written.
             UsageError: the value is not from 0 to 1, or nobody is named.
         """
-        number, person = check_number("the answer", value, 0, 1), _checked_author(author)
-
-        def write(connection: Connection) -> Reward:
-            request = _open_request(connection, label_request_id, LabelStatus.ANSWERED)
-            return _answer(connection, request, number, (person, name, note))
-
-        return self._store.run(write)
+        number = check_number("the answer", value, 0, 1)
+        return self._store.run(_answer, label_request_id, number, _checked_author(author), name, note)
 
     def accept(self, label_request_id: str, author: str, *, note: str | None = None) -> Reward:
         """Answers with the value that a model suggested; raises as ``answer`` does.
@@ -123,15 +118,7 @@ class LabelQueue:
         Raises:
             UsageError: nothing was suggested.
         """
-        person = _checked_author(author)
-
-        def write(connection: Connection) -> Reward:
-            request = _open_request(connection, label_request_id, LabelStatus.ANSWERED)
-            if request.suggested_value is None:
-                raise UsageError(f"the request {label_request_id} has no suggestion to accept; answer it with a value")
-            return _answer(connection, request, request.suggested_value, (person, LABEL, note))
-
-        return self._store.run(write)
+        return self._store.run(_answer, label_request_id, None, _checked_author(author), LABEL, note)
 
     def skip(self, label_request_id: str, author: str) -> LabelRequest:
         """Closes a request without an answer and returns it; raises as ``answer`` does."""
@@ -155,12 +142,16 @@ class LabelQueue:
         self._store.run(write)
 
 
-def _answer(connection: Connection, request: LabelRequest, value: float, said: tuple[str, str, str | None]) -> Reward:
-    author, name, note = said
+def _answer(connection: Connection, key: str, value: float | None, author: str, name: str, note: str | None) -> Reward:
+    """Writes the answer to a request, None being what was suggested, and closes it."""
+    request = _open_request(connection, key, LabelStatus.ANSWERED)
+    given = request.suggested_value if value is None else value
+    if given is None:
+        raise UsageError(f"the request {key} has no suggestion to accept; answer it with a value")
     if find_record(connection, Episode, request.episode_id) is None:
         raise NotFoundError(f"the episode {request.episode_id} that the request is about was removed; skip the request")
     target = RewardTarget(request.episode_id)
-    (reward,) = new_rewards(target, {name: value}, source=LABEL, author=author, reason=note)
+    (reward,) = new_rewards(target, {name: given}, source=LABEL, author=author, reason=note)
     insert_records(connection, [reward])
     _close(connection, request, LabelStatus.ANSWERED, author, reward.reward_id)
     return reward
@@ -219,8 +210,8 @@ def _read_cursor(cursor: str) -> tuple[float, str]:
     priority, colon, key = cursor.partition(":")
     try:
         number = float(priority)
-    except ValueError as error:
-        raise UsageError(f"{cursor!r} is no cursor; give the next_cursor of a page") from error
+    except ValueError:
+        number = math.nan
     if not colon or not math.isfinite(number):
-        raise UsageError(f"{cursor!r} is no cursor; give the next_cursor of a page")
+        raise UsageError(f"{cursor!r} is not a cursor; give the next_cursor of a page")
     return number, key

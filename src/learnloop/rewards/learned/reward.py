@@ -18,14 +18,13 @@ import numpy as np
 
 from learnloop.core.arrays import F64
 from learnloop.core.attempts import Attempt, Score
+from learnloop.core.checks import check_range
 from learnloop.core.errors import CheckFailedError, UsageError
 from learnloop.core.protocols import Embedder
 from learnloop.core.records import Record
-from learnloop.rewards.learned.design import Design
-from learnloop.rewards.learned.features import Features, features_of
+from learnloop.rewards.learned.features import Design, Features, features_of
 from learnloop.rewards.learned.logistic import Fit, sigmoid
-from learnloop.rewards.learned.over_optimisation import OptimisationCurve
-from learnloop.rewards.learned.score_quality import Interval
+from learnloop.rewards.learned.score_quality import AucInterval, OptimisationCurve
 
 
 class Labelled(NamedTuple):
@@ -53,16 +52,14 @@ class LearnedRewardConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
     def __post_init__(self) -> None:
         """Refuses values without a meaning."""
-        checks = {
-            "held_out_share": 0.0 < self.held_out_share < 1.0,
-            "num_folds": self.num_folds >= 2,
-            "penalties": bool(self.penalties) and all(0.0 < each < float("inf") for each in self.penalties),
-            "min_labels": self.min_labels >= 2,
-            "confidence": 0.5 <= self.confidence < 1.0,
-        }
-        for name, is_fine in checks.items():
-            if not is_fine:
-                raise UsageError(f"{name} is {getattr(self, name)}, which has no meaning; see LearnedRewardConfig")
+        check_range("held_out_share", self.held_out_share, above=0, below=1)
+        check_range("num_folds", self.num_folds, 2)
+        check_range("min_labels", self.min_labels, 2)
+        check_range("confidence", self.confidence, 0.5, below=1)
+        if not self.penalties:
+            raise UsageError("penalties is empty; give at least one number above 0")
+        for penalty in self.penalties:
+            check_range("penalties", penalty, above=0, below=float("inf"))
 
 
 class LearnedRewardReport(Record, frozen=True, kw_only=True):
@@ -78,7 +75,7 @@ class LearnedRewardReport(Record, frozen=True, kw_only=True):
     num_held_out: int
     """Attempts of these."""
     penalty: float
-    auc: Interval
+    auc: AucInterval
     """How often the better of two attempts has the higher score, with its interval over tasks."""
     confidence: float
     calibration_error: float
@@ -172,13 +169,14 @@ class LearnedReward:
         scores = []
         for row, is_readable in enumerate(features.is_readable):
             if not is_readable:
-                scores.append(Score.unknown("no output is recorded, which the learned reward reads"))
+                score = Score.unknown("no output is recorded, which the learned reward reads")
             elif strange[row] is not None:
-                scores.append(
-                    Score.unknown(f"its {strange[row]} lies outside of all that was labelled; label attempts like it")
+                score = Score.unknown(
+                    f"its {strange[row]} lies outside of all that was labelled; label attempts like it"
                 )
             else:
-                scores.append(Score.of(chances[row], uncertainty=float(uncertainties[row]), model=self.content_hash))
+                score = Score.of(chances[row], uncertainty=float(uncertainties[row]), model=self.content_hash)
+            scores.append(score)
         return scores
 
 

@@ -33,7 +33,7 @@ class SelectionConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Of those that are chosen, by chance."""
 
     def __post_init__(self) -> None:
-        """Refuses a share that is none."""
+        """Refuses a share that is not from 0 to 1."""
         check_range("random_share", self.random_share, 0, 1)
 
 

@@ -1,27 +1,90 @@
-"""Reward functions: plain typed functions of an attempt, made into scorers that never break a run."""
+"""Reward functions: plain typed functions of an attempt, made into scorers that never break a run.
+
+Functions that others wrote are called under a deadline, each call in a thread of its own. What that covers: a function
+that raises anything, that does not come back in time, or that forks. A function that hangs is left behind as a daemon
+thread. What it does not cover: a function that holds Python's lock in C code (a regular expression without an end) or
+changes this process; code that is not trusted belongs into ``learnloop.sandbox``.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import numbers
+import os
 import threading
+import traceback
 from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 import msgspec
 
 from learnloop.core.attempts import Attempt, Score, Scorer, TaskType
 from learnloop.core.checks import check_name, check_number
 from learnloop.core.errors import MissingExtraError, UsageError, one_of
-from learnloop.rewards.scoring.deadlines import Call
 
 Function = Callable[[Attempt], "float | bool | Score | None"]
+Result = TypeVar("Result")
 
 MAX_OUTPUT_CHARS = 1_000_000
 """A longer answer earns 0 from functions that look at the answer: nobody reads it, and it costs time to."""
 MAX_HANGS = 3
 """A function that did not come back so often is not called any more: each such call leaves a thread behind."""
 _FIELDS = frozenset({*Attempt.__struct_fields__, "tool_calls"})
+
+
+_STATE = threading.local()
+
+
+def _note_fork() -> None:
+    _STATE.num_forks = getattr(_STATE, "num_forks", 0) + 1
+
+
+os.register_at_fork(after_in_parent=_note_fork)
+
+
+class Call(Generic[Result]):
+    """One call of a function in a thread of its own.
+
+    Attributes:
+        problem: why there is no result; None: there is one, or it still runs.
+        is_late: whether it did not come back in time.
+    """
+
+    def __init__(self, function: Callable[[], Result]) -> None:
+        self._function = function
+        self._ended = threading.Event()
+        self._result: Result | None = None
+        self.problem: str | None = None
+        self.is_late = False
+
+    def run(self, timeout_seconds: float) -> Result | None:
+        """Returns what the function returned; None also where ``problem`` says that there is nothing.
+
+        An interrupt of the user's reaches the caller; what the function raises, ``SystemExit`` included, does not.
+        """
+        try:
+            threading.Thread(target=self._work, args=(os.getpid(),), name="learnloop-reward", daemon=True).start()
+        except RuntimeError as error:  # the system has no more threads
+            self.problem = f"could not be called: {error}"
+            return None
+        if not self._ended.wait(timeout_seconds):
+            self.is_late = True
+            self.problem = f"did not come back within {timeout_seconds:g} seconds"
+            return None
+        return self._result
+
+    def _work(self, process: int) -> None:
+        try:
+            self._result = self._function()
+        except BaseException as error:  # noqa: BLE001 - whatever another's function raises ends neither us nor the run
+            self.problem = f"raised {''.join(traceback.format_exception_only(error)).strip()[:300]}"
+        finally:
+            if os.getpid() != process:
+                os._exit(0)  # a child that the function forked must not go on in our code
+            if getattr(_STATE, "num_forks", 0):
+                self.problem = "forked this process; a reward function must not"
+            self._ended.set()
 
 
 class RewardFunction:
@@ -163,19 +226,15 @@ def reward_function(
     Raises:
         UsageError: a value has no meaning.
     """
-
-    def decorate(function: Function) -> RewardFunction:
-        return RewardFunction(
-            function,
-            name,
-            needs=needs,
-            task_types=task_types,
-            is_outcome=is_outcome,
-            needs_success=needs_success,
-            timeout_seconds=timeout_seconds,
-        )
-
-    return decorate
+    return lambda function: RewardFunction(
+        function,
+        name,
+        needs=needs,
+        task_types=task_types,
+        is_outcome=is_outcome,
+        needs_success=needs_success,
+        timeout_seconds=timeout_seconds,
+    )
 
 
 def as_reward_function(name: str, value: object) -> RewardFunction:

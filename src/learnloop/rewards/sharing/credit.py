@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, get_args
 
 import msgspec
 
@@ -34,6 +34,9 @@ UNASSIGNED = "(unassigned)"
 TOLERANCE = 1e-9
 """How far the sum of the shares may be from the reward, for each unit of a reward larger than 1."""
 _ROUNDING = 1e-12
+
+SharedOut = tuple[list["CreditShare"], dict[str, Any]]
+"""The lines that a method makes, and its figures."""
 
 
 class CreditShare(Record, frozen=True, kw_only=True):
@@ -65,23 +68,6 @@ class Credit(Record, frozen=True, kw_only=True):
         return {agent_id: math.fsum(listed) for agent_id, listed in values.items()}
 
 
-class CreditMethod(Protocol):
-    """A way to share a reward out."""
-
-    def assign(self, attempt: Attempt, reward: float, value: CoalitionValue | None = None) -> Credit:
-        """Returns the shares of the reward of a run.
-
-        Args:
-            attempt: the run.
-            reward: what is shared out.
-            value: what each set of agents would have achieved alone; needed by ``leave_one_out`` and ``shapley``.
-
-        Raises:
-            RewardError: the reward, or what a coalition is worth, is not a finite number.
-            UsageError: ``value`` is needed and missing, or the run cannot be read.
-        """
-
-
 def adds_up(values: Sequence[float], reward: float) -> bool:
     """Returns whether values add up to a reward, to ``TOLERANCE``."""
     return abs(math.fsum([*values, -reward])) <= TOLERANCE * max(1.0, abs(reward))
@@ -103,8 +89,8 @@ def step_owners(attempt: Attempt) -> list[str]:
     return [nobody if step.agent_id is None else step.agent_id for step in attempt.steps]
 
 
-class _Method(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="method"):
-    """What all methods do alike: check what comes in, and book what is left over."""
+class CreditMethod(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="method"):
+    """A way to share a reward out; what all do alike: check what comes in, and book what is left over."""
 
     needs_value: ClassVar[bool] = False
     """Whether ``assign`` has to be told what fewer agents would have achieved."""
@@ -115,7 +101,17 @@ class _Method(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return str(self.__struct_config__.tag)
 
     def assign(self, attempt: Attempt, reward: float, value: CoalitionValue | None = None) -> Credit:
-        """Does as ``CreditMethod`` says."""
+        """Returns the shares of the reward of a run.
+
+        Args:
+            attempt: the run.
+            reward: what is shared out.
+            value: what each set of agents would have achieved alone; needed by ``leave_one_out`` and ``shapley``.
+
+        Raises:
+            RewardError: the reward, or what a coalition is worth, is not a finite number.
+            UsageError: ``value`` is needed and missing, or the run cannot be read.
+        """
         given = check_learnable("the reward that is to be shared out", reward)
         shares, details = self._share_out(attempt, given, value)
         named = {share.agent_id for share in shares}
@@ -125,9 +121,7 @@ class _Method(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise RewardError(f"shares as large as {_largest(shares):g} cannot add up to {given:g} to {TOLERANCE:g}")
         return Credit(method=self.name, reward=given, shares=shares, details=details)
 
-    def _share_out(
-        self, attempt: Attempt, reward: float, value: CoalitionValue | None
-    ) -> tuple[list[CreditShare], dict[str, Any]]:
+    def _share_out(self, attempt: Attempt, reward: float, value: CoalitionValue | None) -> SharedOut:
         raise NotImplementedError
 
 
@@ -142,11 +136,15 @@ def _largest(shares: Sequence[CreditShare]) -> float:
     return max((abs(share.value) for share in shares), default=0.0)
 
 
-def _over_steps(attempt: Attempt, reward: float, weights: Sequence[float]) -> list[CreditShare]:
-    """Returns a line for each step whose weight is not 0; with no steps the only agent gets all."""
-    agents = participants(attempt)
+def _over_steps(attempt: Attempt, reward: float, gamma: float) -> list[CreditShare]:
+    """Returns a line for each step, in proportion to ``gamma ** (num_steps - 1 - step)``, where that is not 0.
+
+    With no steps the only agent gets all.
+    """
+    agents, num_steps = participants(attempt), len(attempt.steps)
     if not attempt.steps:
         return [CreditShare(agent_id=agents[0], value=reward)] if len(agents) == 1 else []
+    weights = [gamma ** (num_steps - 1 - step) for step in range(num_steps)]
     total = math.fsum(weights)
     lines = zip(attempt.steps, step_owners(attempt), weights, strict=True)
     return [
@@ -168,29 +166,24 @@ def _over_agents(attempt: Attempt, values: Mapping[str, float]) -> list[CreditSh
     return shares + [CreditShare(agent_id=each, value=values[each]) for each in values if each not in counts]
 
 
-class LastCredit(_Method, frozen=True, kw_only=True, tag="last"):
+class LastCredit(CreditMethod, frozen=True, kw_only=True, tag="last"):
     """All of it to the last step."""
 
-    def _share_out(
-        self, attempt: Attempt, reward: float, value: CoalitionValue | None
-    ) -> tuple[list[CreditShare], dict[str, Any]]:
-        weights = [0.0] * (len(attempt.steps) - 1) + [1.0]
-        return _over_steps(attempt, reward, weights), {}
+    def _share_out(self, attempt: Attempt, reward: float, value: CoalitionValue | None) -> SharedOut:
+        return _over_steps(attempt, reward, 0.0), {}
 
 
-class UniformCredit(_Method, frozen=True, kw_only=True, tag="uniform"):
+class UniformCredit(CreditMethod, frozen=True, kw_only=True, tag="uniform"):
     """The same to each step; to each agent where no steps are recorded."""
 
-    def _share_out(
-        self, attempt: Attempt, reward: float, value: CoalitionValue | None
-    ) -> tuple[list[CreditShare], dict[str, Any]]:
+    def _share_out(self, attempt: Attempt, reward: float, value: CoalitionValue | None) -> SharedOut:
         if attempt.steps:
-            return _over_steps(attempt, reward, [1.0] * len(attempt.steps)), {}
+            return _over_steps(attempt, reward, 1.0), {}
         agents = participants(attempt)
         return [CreditShare(agent_id=each, value=reward / len(agents)) for each in agents], {}
 
 
-class DiscountedCredit(_Method, frozen=True, kw_only=True, tag="discounted"):
+class DiscountedCredit(CreditMethod, frozen=True, kw_only=True, tag="discounted"):
     """More to later steps: in proportion to ``gamma ** (num_steps - 1 - step)``.
 
     Source: Sutton, Barto 2018, section 3.3 (a reward counts for an action by the discount to the power of the delay).
@@ -203,15 +196,11 @@ class DiscountedCredit(_Method, frozen=True, kw_only=True, tag="discounted"):
         """Refuses a discount without a meaning."""
         check_range("gamma", self.gamma, 0, 1)
 
-    def _share_out(
-        self, attempt: Attempt, reward: float, value: CoalitionValue | None
-    ) -> tuple[list[CreditShare], dict[str, Any]]:
-        number = len(attempt.steps)
-        weights = [self.gamma ** (number - 1 - step) for step in range(number)]
-        return _over_steps(attempt, reward, weights), {"gamma": self.gamma}
+    def _share_out(self, attempt: Attempt, reward: float, value: CoalitionValue | None) -> SharedOut:
+        return _over_steps(attempt, reward, self.gamma), {"gamma": self.gamma}
 
 
-class LeaveOneOutCredit(_Method, frozen=True, kw_only=True, tag="leave_one_out"):
+class LeaveOneOutCredit(CreditMethod, frozen=True, kw_only=True, tag="leave_one_out"):
     """What would be lost without each agent (difference rewards); see ``shapley.py``.
 
     These do not add up to the reward: what is left over is booked under ``UNASSIGNED``.
@@ -219,15 +208,13 @@ class LeaveOneOutCredit(_Method, frozen=True, kw_only=True, tag="leave_one_out")
 
     needs_value: ClassVar[bool] = True
 
-    def _share_out(
-        self, attempt: Attempt, reward: float, value: CoalitionValue | None
-    ) -> tuple[list[CreditShare], dict[str, Any]]:
+    def _share_out(self, attempt: Attempt, reward: float, value: CoalitionValue | None) -> SharedOut:
         game = Game(participants(attempt), _needed(value, self.name))
         values = dict(zip(game.players, leave_one_out(game), strict=True))
         return _over_agents(attempt, values), {"num_evaluations": game.num_evaluations}
 
 
-class ShapleyCredit(_Method, frozen=True, kw_only=True, tag="shapley"):
+class ShapleyCredit(CreditMethod, frozen=True, kw_only=True, tag="shapley"):
     """What each agent adds on average over all orders in which they could join; see ``shapley.py``.
 
     These add up to ``v(all) - v(nobody)``; where that is not the reward, the difference is booked under ``UNASSIGNED``.
@@ -254,9 +241,7 @@ class ShapleyCredit(_Method, frozen=True, kw_only=True, tag="shapley"):
             raise UsageError(f"value_range is {self.value_range}; give the lowest and the highest worth")
         check_range("delta", self.delta, above=0, below=1)
 
-    def _share_out(
-        self, attempt: Attempt, reward: float, value: CoalitionValue | None
-    ) -> tuple[list[CreditShare], dict[str, Any]]:
+    def _share_out(self, attempt: Attempt, reward: float, value: CoalitionValue | None) -> SharedOut:
         agents = participants(attempt)
         if len(agents) <= self.max_exact:
             game = Game(agents, _needed(value, self.name))
@@ -279,8 +264,8 @@ class ShapleyCredit(_Method, frozen=True, kw_only=True, tag="shapley"):
             "exact": False,
             "error_bound": max(found.error_bounds),
             "error_bounds": dict(zip(game.players, found.error_bounds, strict=True)),
-            "num_permutations": found.num_permutations,
-            "delta": found.delta,
+            "num_permutations": self.num_permutations,
+            "delta": self.delta,
         }
         return found.values, details
 
@@ -295,13 +280,7 @@ def _needed(value: CoalitionValue | None, name: str) -> CoalitionValue:
 
 
 AnyCredit = LastCredit | UniformCredit | DiscountedCredit | LeaveOneOutCredit | ShapleyCredit
-METHODS: Mapping[str, type[AnyCredit]] = {
-    "last": LastCredit,
-    "uniform": UniformCredit,
-    "discounted": DiscountedCredit,
-    "leave_one_out": LeaveOneOutCredit,
-    "shapley": ShapleyCredit,
-}
+METHODS: Mapping[str, type[AnyCredit]] = {kind.__struct_config__.tag: kind for kind in get_args(AnyCredit)}
 """The ways to share a reward out, by name."""
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -84,27 +83,17 @@ def normalize_group(rewards: Sequence[float | None], scale: Scale = "std") -> Gr
     if len(rewards) < 2:
         raise UsageError(f"a group of {len(rewards)} has nothing to compare with; give at least 2 attempts at a task")
     known = [_checked(value) for value in rewards if value is not None]
-    num_unscored = len(rewards) - len(known)
-    if not known:
-        return GroupAdvantages(
-            advantages=[0.0] * len(rewards),
-            mean=None,
-            std=None,
-            num_scored=0,
-            num_unscored=num_unscored,
-            is_degenerate=True,
-        )
-    mean = math.fsum(known) / len(known)
-    std = math.sqrt(math.fsum((value - mean) ** 2 for value in known) / len(known))
-    is_degenerate = std <= _SAME * max(map(abs, known))
+    mean = math.fsum(known) / max(len(known), 1)
+    std = math.sqrt(math.fsum((value - mean) ** 2 for value in known) / max(len(known), 1))
+    is_degenerate = std <= _SAME * max(map(abs, known), default=0.0)
     divisor = std if scale == "std" else 1.0
     advantages = [0.0 if value is None or is_degenerate else (value - mean) / divisor for value in rewards]
     return GroupAdvantages(
         advantages=advantages,
-        mean=mean,
-        std=std,
+        mean=mean if known else None,
+        std=std if known else None,
         num_scored=len(known),
-        num_unscored=num_unscored,
+        num_unscored=len(rewards) - len(known),
         is_degenerate=is_degenerate,
     )
 
@@ -198,10 +187,6 @@ def _statistics(
 
 
 def _correlation(first: np.ndarray, second: np.ndarray) -> float | None:
-    if any(_is_constant(each) for each in (first.tolist(), second.tolist())):
+    if any(len(set(values.tolist())) < 2 for values in (first, second)):
         return None
     return float(np.corrcoef(first, second)[0, 1])
-
-
-def _is_constant(values: Iterable[float]) -> bool:
-    return all(one == other for one, other in pairwise(values))

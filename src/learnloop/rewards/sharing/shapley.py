@@ -14,8 +14,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from learnloop.core.arrays import F64, I64
@@ -130,15 +130,13 @@ def exact_shapley(game: Game) -> list[float]:
     return found
 
 
-class SampledShapley(msgspec.Struct, frozen=True, kw_only=True):
+class SampledShapley(NamedTuple):
     """Shapley values that were estimated from random orders of the players."""
 
     values: list[float]
     """``(num_players,)``; they add up to ``v(all) - v(nobody)``, as those of each order do."""
     error_bounds: list[float]
-    """``(num_players,)``: with probability ``1 - delta`` no value is further from the true one than this."""
-    num_permutations: int
-    delta: float
+    """``(num_players,)``: with the probability that was asked for no value is further from the true one than this."""
 
 
 def sampled_shapley(
@@ -168,9 +166,7 @@ def sampled_shapley(
         means += change / count
         squares += change * (gains - means)
     bounds = _error_bounds(squares / (num_pairs - 1), num_pairs, 2 * (value_range[1] - value_range[0]), delta)
-    return SampledShapley(
-        values=means.tolist(), error_bounds=bounds.tolist(), num_permutations=2 * num_pairs, delta=delta
-    )
+    return SampledShapley(means.tolist(), bounds.tolist())
 
 
 def _gains(game: Game, order: I64) -> F64:

@@ -8,9 +8,8 @@ import pytest
 
 from learnloop.core.attempts import Attempt, Score
 from learnloop.core.errors import FormatError
-from learnloop.rewards.grading.tasks.code import CodeExecution
+from learnloop.rewards.grading.tasks.code import CodeExecution, read_tests
 from learnloop.rewards.grading.tasks.code_answer import MAX_CODE, code_of, fenced_blocks
-from learnloop.rewards.grading.tasks.code_tests import read_tests
 from learnloop.sandbox import Limits, Sandbox
 
 ADD = ["assert add(1, 2) == 3", "assert add(2, 2) == 4"]

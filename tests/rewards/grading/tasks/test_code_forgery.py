@@ -8,8 +8,7 @@ import pytest
 
 from learnloop.core.attempts import Attempt, Score
 from learnloop.core.errors import FormatError
-from learnloop.rewards.grading.tasks.code import CodeExecution
-from learnloop.rewards.grading.tasks.code_tests import read_tests
+from learnloop.rewards.grading.tasks.code import CodeExecution, read_tests
 from learnloop.sandbox import Limits, Sandbox
 
 

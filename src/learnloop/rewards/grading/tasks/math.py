@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from learnloop.core.attempts import Attempt, Score
-from learnloop.core.errors import FormatError
 from learnloop.rewards.grading.tasks.answers import (
     MAX_ANSWERS,
     answer_part,
@@ -48,7 +47,6 @@ _PROSE = re.compile(r"(?i)\s(?:a|an|the|of|in|to|for|per)\s")
 _MAX_SENTENCE_CHARS = 400
 _NAME = re.compile(r"^\s*[A-Za-z](?:_\{?\w{1,3}\}?)?(?:\([A-Za-z]\))?\s*$")
 _NAME_BEFORE = re.compile(r"^\s*[A-Za-z]\s*(?==)")
-_BRACKETS = {"(": ")", "[": "]"}
 _MAX_ELEMENTS = 20
 T = TypeVar("T")
 
@@ -60,11 +58,11 @@ def score_math(attempt: Attempt) -> Score:
     text, or what its last line says; in a sentence that is its only number. Fractions, percent, LaTeX and units are
     read. Several different final answers are a wrong one, and so is a list where one value is asked for. A ground truth
     with several values (``2, 3`` or ``x = 2 or x = 3``) is a set; one in brackets (``(1, 2)``) has an order.
+
+    Raises:
+        FormatError: the ground truth is not one.
     """
-    try:
-        truths = read_expected(attempt.expected, ()).answers
-    except FormatError as error:
-        return Score.unknown(str(error))
+    truths = read_expected(attempt.expected, ()).answers
     output = attempt.output or ""
     if output.strip() in truths:
         return Score.of(1.0, answer=output.strip()[:200])

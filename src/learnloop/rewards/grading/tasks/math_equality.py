@@ -7,6 +7,7 @@ grow beyond that.
 from __future__ import annotations
 
 import math
+import operator
 import threading
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -83,7 +84,7 @@ def are_close(value: Node, truth: Node) -> bool:
 
 
 def exact_value(node: Node) -> Fraction | None:
-    """Returns the rational number that a tree is; None: it is none, or none that can be had without rounding.
+    """Returns the rational number that a tree is; None: it is not one, or cannot be had without rounding.
 
     Raises:
         TooLargeError: it has too many digits.
@@ -139,10 +140,14 @@ def _exact_factorial(value: Fraction) -> Fraction | None:
     return Fraction(math.factorial(int(value)))
 
 
+_ARITHMETIC: Mapping[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+}
 _EXACT: Mapping[str, Callable[..., Fraction | None]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
+    **_ARITHMETIC,
     "/": _divide,
     "^": _exact_power,
     "!": _exact_factorial,
@@ -210,7 +215,7 @@ def _evaluate(node: Node, places: Mapping[str, float], context: Any, sizes: list
         raise TooLargeError("the argument of a function is too large")
     if node.operation == "log":
         return context.log(values[0]) / context.log(10)
-    return getattr(context, _FUNCTIONS.get(node.operation, node.operation))(values[0])
+    return getattr(context, "fabs" if node.operation == "abs" else node.operation)(values[0])
 
 
 def _power(base: Any, exponent: Any, context: Any) -> Any:
@@ -227,13 +232,6 @@ def _constant(name: str, context: Any) -> Any:
     return {"pi": context.pi, "e": context.e, "i": context.j}[name] * 1
 
 
-_ARITHMETIC: Mapping[str, Callable[[Any, Any], Any]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-    "/": lambda a, b: a / b,
-}
-_FUNCTIONS = {"abs": "fabs"}
 _LOCAL = threading.local()
 
 
@@ -251,7 +249,7 @@ def _context() -> Any:
 
 
 def _degree(node: Node) -> int:
-    """Returns an upper bound of the degree of a polynomial; -1: the tree is none."""
+    """Returns an upper bound of the degree of a polynomial; -1: the tree is not a polynomial."""
     if exact_value(node) is not None:
         return 0
     if node.operation == "symbol":

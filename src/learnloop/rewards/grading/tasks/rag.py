@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable
 
 from learnloop.core.attempts import Attempt, Score
-from learnloop.core.errors import FormatError
 from learnloop.rewards.grading.tasks.answers import is_list_of_choices, normalized, read_expected
 from learnloop.rewards.grading.tasks.text import score_qa
 
@@ -47,10 +46,7 @@ def score_rag(attempt: Attempt) -> Score:
         return Score.unknown("the documents that were retrieved are not known")
     if sum(map(len, attempt.documents)) > _MAX_DOCUMENT_CHARS:
         return Score.unknown(f"the documents have more than {_MAX_DOCUMENT_CHARS} characters")
-    try:
-        accepted = read_expected(attempt.expected, ()).answers
-    except FormatError as error:
-        return Score.unknown(str(error))
+    accepted = read_expected(attempt.expected, ()).answers
     answer = attempt.output or ""
     if not answer.strip():
         return Score.of(0.0, "the answer is empty")

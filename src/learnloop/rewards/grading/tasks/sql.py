@@ -94,7 +94,7 @@ def _compared(setup: str, query: str, truth: str, is_ordered: bool) -> Score | N
         return Score.of(0.0, f"the answer's query {found.problem}")
     if wanted.tables and not found.tables:
         return Score.of(0.0, "the answer's query reads no table")
-    rows, others = ([_comparable(row) for row in each] for each in (found.rows, wanted.rows))
+    rows, others = ([tuple(map(_rounded, row)) for row in each] for each in (found.rows, wanted.rows))
     if rows == others or (not is_ordered and Counter(rows) == Counter(others)):
         return None
     return Score.of(0.0, f"the answer's query gives {len(rows)} rows, not the {len(others)} that are right")
@@ -106,11 +106,11 @@ def _query_of(output: str) -> str | None:
     blocks = fenced_blocks(text)
     named = [content for language, content in blocks if language in _LANGUAGES]
     unnamed = [content for language, content in blocks if not language and _is_query(content)]
-    query = _found((named or unnamed or ["" if blocks else text])[-1])
+    query = _cut_out((named or unnamed or ["" if blocks else text])[-1])
     return query if query and len(query) <= MAX_QUERY_CHARS else None
 
 
-def _found(text: str) -> str | None:
+def _cut_out(text: str) -> str | None:
     """Returns a query without what stands around it; what has another query after its end is returned as a whole."""
     begin = 0 if _is_query(text) else None
     if begin is None:
@@ -201,10 +201,6 @@ def _authorize_setup(action: int, first: str | None, second: str | None, *_: str
     is_banned = action in (sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_PRAGMA)
     is_banned = is_banned or (action == sqlite3.SQLITE_FUNCTION and str(second).lower() == "load_extension")
     return sqlite3.SQLITE_DENY if is_banned else sqlite3.SQLITE_OK
-
-
-def _comparable(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(_rounded(value) for value in row)
 
 
 def _rounded(value: Any) -> Any:

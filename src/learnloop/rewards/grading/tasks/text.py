@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 
 from learnloop.core.answers import is_number, numeric
 from learnloop.core.attempts import Attempt, Score
-from learnloop.core.errors import FormatError
 from learnloop.rewards.grading.tasks.answers import Expected, is_list_of_choices, is_right, normalized, read_expected
 
 MATCHES = ("exact", "normalized", "contains", "numeric", "f1", "rouge_l")
@@ -71,10 +70,7 @@ def rouge_l(answer: str, truth: str) -> float:
 
 
 def _score(attempt: Attempt, default: str) -> Score:
-    try:
-        expected = read_expected(attempt.expected, MATCHES)
-    except FormatError as error:
-        return Score.unknown(str(error))
+    expected = read_expected(attempt.expected, MATCHES)
     match = expected.match or default
     if match == "numeric" and not all(map(is_number, expected.answers)):
         return Score.unknown(f"the ground truth {expected.answers[0][:80]!r} is no number")

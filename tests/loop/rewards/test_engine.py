@@ -11,7 +11,7 @@ import pytest
 from learnloop.core.attempts import Attempt
 from learnloop.core.records import RewardShare
 from learnloop.loop import Settings, Workspace
-from learnloop.loop.rewards.histories import StoredHistories, as_of
+from learnloop.loop.rewards.engine import StoredHistories, as_of
 from learnloop.loop.rewards.rewarding import RewardProcess
 from learnloop.loop.rewards.scoring import EpisodeChoice, regrade, score_episodes
 from learnloop.loop.workspace.settings import RewardSettings
@@ -80,5 +80,5 @@ def test_the_newest_lines_of_a_long_history_are_looked_at(
     for number in range(1, 5):
         scored(workspace, f"e{number}")
     assert calls(workspace) == [4.0, 3.0]
-    monkeypatch.setattr("learnloop.loop.rewards.histories._MAX_RUNS", 1)
+    monkeypatch.setattr("learnloop.loop.rewards.engine._MAX_RUNS", 1)
     assert calls(workspace) == [4.0]
