@@ -170,7 +170,7 @@ def test_wrong_calls_are_refused(store: Store) -> None:
     with pytest.raises(NotFoundError, match="no label request 'x'"):
         queue.answer("x", 1.0, "eva")
     for cursor in ("", "x", "nan:y", "1.0"):
-        with pytest.raises(UsageError, match="no cursor"):
+        with pytest.raises(UsageError, match="not a cursor"):
             queue.pending(after=cursor)
     with pytest.raises(UsageError, match="limit is 0"):
         queue.pending(limit=0)
