@@ -69,7 +69,7 @@ def _is_field(kept: Any, name: str) -> bool:
 
 
 def is_same(gave: Any, expected: Any, tolerance: float) -> bool:
-    """Whether a value is the one that JSON says, which knows no tuples; a proxy never is."""
+    """Whether a value is the one that JSON says, which knows no tuples; a proxy is none."""
     if isinstance(expected, bool) or expected is None or isinstance(expected, str):
         return type(gave) is type(expected) and gave == expected
     if isinstance(expected, int | float):

@@ -270,6 +270,32 @@ class Proxy:
         if not self.__peer.trusts(self.__number):
             raise TypeError(f"{what} of an object that is no value and of no class that the tests name")
 
+    def __str__(self) -> str:
+        return _checked(self.__peer.ask("str", self.__number), str)
+
+    def __repr__(self) -> str:
+        return _checked(self.__peer.ask("repr", self.__number), str)
+
+    def __format__(self, how: str) -> str:
+        return _checked(self.__peer.ask("format", self.__number, how), str)
+
+    def __len__(self) -> int:
+        return _checked(self.__peer.ask("len", self.__number), int)
+
+    def __bool__(self) -> bool:
+        return _checked(self.__peer.ask("bool", self.__number), bool)
+
+    def __hash__(self) -> int:
+        return _checked(self.__peer.ask("hash", self.__number), int)
+
+    def __float__(self) -> float:
+        self.__require_trust("the number")
+        return _checked(self.__peer.ask("float", self.__number), float)
+
+    def __int__(self) -> int:
+        self.__require_trust("the number")
+        return _checked(self.__peer.ask("int", self.__number), int)
+
     def __round__(self, *digits: int) -> Any:
         self.__require_trust("the number")
         return self.__peer.ask("round", self.__number, *digits)
@@ -328,17 +354,6 @@ def _compare(name: str) -> Callable[[Any, Any], Any]:
     return compare
 
 
-def _convert(name: str, kind: type[Any]) -> Callable[..., Any]:
-    """Returns what makes a built-in value of an object of the other side; a number only of one that is trusted."""
-
-    def convert(self: Any, *arguments: Any) -> Any:
-        if name in ("float", "int"):
-            self._Proxy__require_trust("the number")
-        return _checked(self._Proxy__peer.ask(name, self._Proxy__number, *arguments), kind)
-
-    return convert
-
-
 def _operate(name: str) -> Callable[..., Any]:
     def operate(self: Any, *arguments: Any) -> Any:
         if name not in _ABOUT_ITEMS and any(type(each) is not Proxy for each in arguments):
@@ -351,11 +366,6 @@ def _operate(name: str) -> Callable[..., Any]:
     return operate
 
 
-_CONVERSIONS: dict[str, type[Any]] = {
-    "str": str, "repr": str, "format": str, "len": int, "bool": bool, "hash": int, "float": float, "int": int,
-}  # fmt: skip
-for _name, _kind in _CONVERSIONS.items():
-    setattr(Proxy, f"__{_name}__", _convert(_name, _kind))
 for _name in ("eq", "lt", "le", "gt", "ge"):
     setattr(Proxy, f"__{_name}__", _compare(_name))
 for _name in REMOTE_OPERATORS:

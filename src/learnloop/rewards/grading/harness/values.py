@@ -35,27 +35,6 @@ _ITERABLES: tuple[Any, ...] = (list, tuple, set, frozenset, collections.deque)
 _PLAIN: dict[type[Any], Callable[[Any], Any]] = {str: str.__str__, int: int.__int__, float: float.__float__}
 
 
-_SCALARS: dict[type[Any], tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    bytes: (lambda value: base64.b64encode(value).decode(), base64.b64decode),
-    bytearray: (lambda value: base64.b64encode(value).decode(), lambda text: bytearray(base64.b64decode(text))),
-    complex: (
-        lambda value: [value.real.hex(), value.imag.hex()],
-        lambda parts: complex(float.fromhex(parts[0]), float.fromhex(parts[1])),
-    ),
-    range: (lambda value: [value.start, value.stop, value.step], lambda parts: range(*parts)),
-    fractions.Fraction: (str, fractions.Fraction),
-    decimal.Decimal: (str, decimal.Decimal),
-    datetime.datetime: (datetime.datetime.isoformat, datetime.datetime.fromisoformat),
-    datetime.date: (datetime.date.isoformat, datetime.date.fromisoformat),
-    datetime.time: (datetime.time.isoformat, datetime.time.fromisoformat),
-    datetime.timedelta: (
-        lambda value: [value.days, value.seconds, value.microseconds],
-        lambda parts: datetime.timedelta(*parts),
-    ),
-}
-"""How values of exactly these types are written and read."""
-
-
 class PeerError(BaseException):
     """The other side ended, or sent what is no message. No test that expects an exception expects this one."""
 
@@ -102,9 +81,18 @@ class Encoder:
         return {kind.__name__ if kind in (collections.Counter, collections.OrderedDict) else "dict": pairs}
 
     def _scalar(self, kind: type[Any], value: Any) -> Any:
-        for known, (write, _) in _SCALARS.items():
-            if kind is known:  # asked of the type itself: a class may say that it is equal to anything
-                return {kind.__name__: write(value)}
+        if kind in (bytes, bytearray):
+            return {kind.__name__: base64.b64encode(value).decode()}
+        if kind is complex:
+            return {"complex": [value.real.hex(), value.imag.hex()]}
+        if kind is range:
+            return {"range": [value.start, value.stop, value.step]}
+        if kind in (fractions.Fraction, decimal.Decimal):
+            return {kind.__name__: str(value)}
+        if kind in (datetime.datetime, datetime.date, datetime.time):
+            return {kind.__name__: kind.isoformat(value)}
+        if kind is datetime.timedelta:
+            return {"timedelta": [value.days, value.seconds, value.microseconds]}
         if kind is types.CoroutineType:
             return {"coroutine": self._keep(value)["mine"]}
         if isinstance(value, type | types.BuiltinFunctionType):
@@ -151,7 +139,16 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "builtin": _builtin,
     "int": lambda text: int(text, 16),
     "float": float.fromhex,
-    **{kind.__name__: read for kind, (_, read) in _SCALARS.items()},
+    "bytes": base64.b64decode,
+    "bytearray": lambda text: bytearray(base64.b64decode(text)),
+    "complex": lambda parts: complex(float.fromhex(parts[0]), float.fromhex(parts[1])),
+    "range": lambda parts: range(*parts),
+    "Fraction": fractions.Fraction,
+    "Decimal": decimal.Decimal,
+    "datetime": datetime.datetime.fromisoformat,
+    "date": datetime.date.fromisoformat,
+    "time": datetime.time.fromisoformat,
+    "timedelta": lambda parts: datetime.timedelta(*parts),
 }
 _CONTAINERS: dict[str, Callable[[Any], Any]] = {
     "list": list,
@@ -237,7 +234,7 @@ class Decoder:
         if isinstance(found, type) and (issubclass(found, Exception) or found is SystemExit):
             return found
         parents = tuple(dict.fromkeys(self.kind(each) for each in bases)) or (RuntimeError,)
-        body = {"__str__": _text_of, "__module__": "answer"}
+        body = {"__str__": _said, "__module__": "answer"}
         try:
             made = type(name, parents, dict(body))
         except TypeError:  # bases that do not go together here
@@ -261,6 +258,6 @@ def _make_error(kind: type[BaseException], arguments: list[Any], text: str) -> B
     return RuntimeError(text)
 
 
-def _text_of(error: BaseException) -> str:
+def _said(error: BaseException) -> str:
     text = vars(error).get(_TEXT)
     return text if type(text) is str else Exception.__str__(error)
