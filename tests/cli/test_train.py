@@ -49,7 +49,7 @@ def test_the_table_shows_each_seed(capfd: pytest.CaptureFixture[str]) -> None:
     [
         (["--algorithm", "pppo"], 2, "did you mean 'ppo'"),
         (["--env", "CartPole-v99"], 3, "did you mean"),
-        (["--set", "gamma"], 2, "KEY=VALUE"),
+        (["--set", "gamma"], 2, "NAME=VALUE"),
         (["--set", "gamma=1.2"], 2, "gamma is 1.2"),
         (["--set", "gamma=0.9", "--set", "gamma=0.8"], 2, "set twice"),
         (["--steps", "0"], 2, "0"),
