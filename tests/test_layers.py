@@ -70,12 +70,18 @@ def faults(name: str, tree: ast.Module) -> list[str]:
 
 
 def _imports() -> dict[str, set[str]]:
-    """Returns which files of the package each of them imports, function-local and type-checking imports too."""
+    """Returns which files of the package each of them imports, function-local and type-checking imports too.
+
+    Who imports a file of another folder runs that folder's ``__init__`` first, and those of the folders around it.
+    """
     found: dict[str, set[str]] = {}
     for path in source_files():
+        own = module_of(path)
         named = (name for _, name in imported_names(tree_of(path)))
-        modules = {name if name in MODULES else name.rpartition(".")[0] for name in named}
-        found[module_of(path)] = modules & MODULES
+        modules = {name if name in MODULES else name.rpartition(".")[0] for name in named} & MODULES
+        paths = [each.split(".") for each in modules]
+        around = {".".join(parts[:depth]) for parts in paths for depth in range(2, len(parts))}
+        found[own] = modules | {each for each in around & MODULES if not f"{own}.".startswith(f"{each}.")}
     return found
 
 

@@ -10,9 +10,8 @@ from learnloop.core.errors import FormatError
 from learnloop.core.records import Episode, EpisodeStatus, Reward, Span
 from learnloop.traces.conversation.messages import read_message, text_of
 from learnloop.traces.conversation.steps import steps_of
-from learnloop.traces.importing import formats  # noqa: F401 - their list is read before what builds their episodes
 from learnloop.traces.importing.building import EpisodeBuilder
-from learnloop.traces.importing.formats.base import ItemReader, Source
+from learnloop.traces.importing.reader import ItemReader, Source
 
 FILE_TIME = datetime(2026, 5, 1, tzinfo=UTC)
 SOURCE = Source("crew", "folder/file.json", "file.json", FILE_TIME)

@@ -15,7 +15,7 @@ from learnloop.core.records import Record
 from learnloop.traces.importing import files
 from learnloop.traces.importing.files import decode_line, format_of, numbered_items, source_of
 from learnloop.traces.importing.formats import FORMATS
-from learnloop.traces.importing.formats.base import ItemReader, TraceFormat
+from learnloop.traces.importing.reader import ItemReader, TraceFormat
 
 GOAL = {"timestamp": "2026-01-01T10:00:01Z", "goal": "g", "action": "ls", "result": {"success": True}}
 TRIAL = {"task_id": 1, "reward": 1.0, "trial": 0, "traj": [{"role": "user", "content": "hi"}]}

@@ -24,7 +24,7 @@ from learnloop.decisions.importing.choices import (
     Observation,
     name_actions,
 )
-from learnloop.traces.importing.formats.base import decode_json, parse_time
+from learnloop.traces.importing.reader import decode_json, parse_time
 
 MAX_DEPTH = 24
 _KNOWN = ("c", "_label_cost", "_outcomes", "EventId")

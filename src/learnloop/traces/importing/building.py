@@ -14,7 +14,7 @@ from learnloop.core.errors import FormatError
 from learnloop.core.records import Episode, EpisodeStatus, Record, Reward, Span, SpanStatus
 from learnloop.traces.conversation.messages import Message, Part, tool_calls_of, tool_responses_of
 from learnloop.traces.conversation.steps import TOOL_OPERATION
-from learnloop.traces.importing.formats.base import ItemReader
+from learnloop.traces.importing.reader import ItemReader
 from learnloop.traces.json_values import present
 
 _TICK = timedelta(microseconds=1)

@@ -16,7 +16,7 @@ from learnloop.store import Store, insert_new
 from learnloop.traces.datasets.groups import count_groups
 from learnloop.traces.importing.files import Progress, decode_line, format_of, numbered_items, source_of
 from learnloop.traces.importing.formats import Source, TraceFormat, native
-from learnloop.traces.importing.formats.base import PartlyReadError
+from learnloop.traces.importing.reader import PartlyReadError
 from learnloop.traces.importing.report import ImportReport, LineFault, Tally
 
 _BATCH = 2_000

@@ -14,7 +14,7 @@ from typing import IO, Any, cast
 from learnloop.core.decoding import json_or
 from learnloop.core.errors import FormatError, NotFoundError, UsageError, one_of
 from learnloop.traces.importing.formats import Line, TraceFormat, by_name, recognise, what_is_looked_for
-from learnloop.traces.importing.formats.base import Source, decode_json, parse_time
+from learnloop.traces.importing.reader import Source, decode_json, parse_time
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_DOCUMENT_BYTES = 256 * 1024 * 1024

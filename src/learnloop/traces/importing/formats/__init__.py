@@ -9,7 +9,6 @@ from typing import Any
 
 from learnloop.core.errors import FormatError, one_of
 from learnloop.traces.importing.formats.atif import ATIF, ATIF_LINES
-from learnloop.traces.importing.formats.base import ItemReader, Line, Shape, Source, TraceFormat
 from learnloop.traces.importing.formats.benchmarks.reflexion import REFLEXION, REFLEXION_TRIALS
 from learnloop.traces.importing.formats.benchmarks.swe_agent import SWE_AGENT
 from learnloop.traces.importing.formats.benchmarks.tau2_bench import TAU2_BENCH
@@ -26,6 +25,7 @@ from learnloop.traces.importing.formats.native import NATIVE
 from learnloop.traces.importing.formats.openai_agents import OPENAI_AGENTS, OPENAI_AGENTS_DOCUMENT
 from learnloop.traces.importing.formats.otlp import OTLP, OTLP_DOCUMENT, OTLP_PROTOBUF
 from learnloop.traces.importing.formats.rag import RAG
+from learnloop.traces.importing.reader import ItemReader, Line, Shape, Source, TraceFormat
 
 FORMATS: Mapping[str, TraceFormat] = {
     each.name: each

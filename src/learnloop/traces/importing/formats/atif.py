@@ -20,7 +20,7 @@ from learnloop.core.errors import FormatError
 from learnloop.core.records import Record
 from learnloop.traces.conversation.messages import Message, as_text, message, parsed, read_message, tool_response_part
 from learnloop.traces.importing.building import EpisodeBuilder
-from learnloop.traces.importing.formats.base import ItemReader, TraceFormat, convert, known_time, parse_time
+from learnloop.traces.importing.reader import ItemReader, TraceFormat, convert, known_time, parse_time
 from learnloop.traces.json_values import find, known_list, known_object, known_text, present, token_usage
 
 OURS = "learnloop"

@@ -30,7 +30,7 @@ from learnloop.traces.conversation.messages import (
     tool_responses_of,
 )
 from learnloop.traces.importing.building import EpisodeBuilder
-from learnloop.traces.importing.formats.base import ItemReader, Line, Source, TraceFormat, convert, parse_time
+from learnloop.traces.importing.reader import ItemReader, Line, Source, TraceFormat, convert, parse_time
 from learnloop.traces.json_values import anthropic_usage, find, known_text
 
 _TALK = ("user", "assistant", "system")

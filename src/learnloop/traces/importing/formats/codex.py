@@ -33,7 +33,7 @@ from learnloop.traces.conversation.messages import (
     tool_response_part,
 )
 from learnloop.traces.importing.building import EpisodeBuilder
-from learnloop.traces.importing.formats.base import (
+from learnloop.traces.importing.reader import (
     ItemReader,
     Line,
     Source,

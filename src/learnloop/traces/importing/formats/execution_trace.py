@@ -20,7 +20,7 @@ from learnloop.core.errors import FormatError
 from learnloop.core.records import Record
 from learnloop.traces.conversation.messages import message, text_part, tool_call_part
 from learnloop.traces.importing.building import EpisodeBuilder
-from learnloop.traces.importing.formats.base import (
+from learnloop.traces.importing.reader import (
     ItemReader,
     TraceFormat,
     convert,

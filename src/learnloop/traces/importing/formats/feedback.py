@@ -15,7 +15,7 @@ from learnloop.core.records import Record, Reward
 from learnloop.store import Connection
 from learnloop.store.queries.decisions import episodes_of_decisions
 from learnloop.store.queries.episodes import episode_states
-from learnloop.traces.importing.formats.base import ItemReader, Line, TraceFormat, Words, convert, parse_time
+from learnloop.traces.importing.reader import ItemReader, Line, TraceFormat, Words, convert, parse_time
 
 
 class _FeedbackLine(msgspec.Struct):

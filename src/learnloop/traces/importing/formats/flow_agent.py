@@ -20,8 +20,8 @@ from learnloop.core.errors import FormatError
 from learnloop.core.records import Record
 from learnloop.traces.conversation.messages import as_text, message, read_message, tool_response_part
 from learnloop.traces.importing.building import EpisodeBuilder, Turn
-from learnloop.traces.importing.formats.base import ItemReader, TraceFormat, known_time
 from learnloop.traces.importing.formats.restricted_pickle import read_pickle
+from learnloop.traces.importing.reader import ItemReader, TraceFormat, known_time
 from learnloop.traces.json_values import find, known_object, known_text
 
 MAX_BYTES = 256 * 1024 * 1024

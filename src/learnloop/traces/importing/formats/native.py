@@ -9,7 +9,7 @@ import msgspec
 
 from learnloop.core.errors import FormatError, one_of
 from learnloop.core.records import Agent, Decision, Episode, Record, Reward, Span, Task
-from learnloop.traces.importing.formats.base import ItemReader, Line, TraceFormat, convert
+from learnloop.traces.importing.reader import ItemReader, Line, TraceFormat, convert
 
 SCHEMA = "learnloop.records/v1"
 TYPES: Mapping[str, type[Record]] = {

@@ -17,7 +17,7 @@ import msgspec
 from learnloop.core.errors import FormatError
 from learnloop.core.records import Episode, EpisodeStatus, Record, Span, SpanStatus
 from learnloop.traces.conversation.messages import as_text, messages_of, parsed
-from learnloop.traces.importing.formats.base import ItemReader, Source, TraceFormat, convert, known_time
+from learnloop.traces.importing.reader import ItemReader, Source, TraceFormat, convert, known_time
 from learnloop.traces.json_values import present, token_usage
 
 _OPERATIONS = {

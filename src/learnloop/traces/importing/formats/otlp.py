@@ -15,7 +15,7 @@ import msgspec
 from learnloop.core.errors import FormatError
 from learnloop.core.records import Record, Reward, Span
 from learnloop.traces.conversation.steps import MODEL_OPERATIONS
-from learnloop.traces.importing.formats.base import ItemReader, PartlyReadError, Source, TraceFormat
+from learnloop.traces.importing.reader import ItemReader, PartlyReadError, Source, TraceFormat
 from learnloop.traces.otlp import json_wire, protobuf
 from learnloop.traces.otlp.mapping import Mapped, map_logs, map_spans
 from learnloop.traces.otlp.parts import is_root, join_spans, rank

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from learnloop.core.records import Episode, EpisodeStatus, Record, Reward, Span, SpanStatus
-from learnloop.traces.importing.formats.base import (
+from learnloop.traces.importing.reader import (
     ItemReader,
     Line,
     Milliseconds,

@@ -24,7 +24,7 @@ import msgspec
 from learnloop.core.records import Record
 from learnloop.traces.conversation.messages import Message, as_text, message, text_part
 from learnloop.traces.importing.building import EpisodeBuilder
-from learnloop.traces.importing.formats.base import (
+from learnloop.traces.importing.reader import (
     ItemReader,
     Line,
     Source,

@@ -31,7 +31,7 @@ from learnloop.traces.conversation.messages import (
     tool_response_part,
 )
 from learnloop.traces.importing.building import Calls, EpisodeBuilder
-from learnloop.traces.importing.formats.base import ItemReader, Seconds, TraceFormat, convert, shifted
+from learnloop.traces.importing.reader import ItemReader, Seconds, TraceFormat, convert, shifted
 from learnloop.traces.json_values import find, known_object, known_text
 
 _LIMITS = ("exit_cost", "exit_context", "exit_total_execution_time", "exit_command_timeout")

@@ -21,7 +21,7 @@ import msgspec
 from learnloop.core.records import Record
 from learnloop.traces.conversation.messages import Message, Part, as_text, read_message
 from learnloop.traces.importing.building import EpisodeBuilder
-from learnloop.traces.importing.formats.base import (
+from learnloop.traces.importing.reader import (
     Count,
     ItemReader,
     Seconds,

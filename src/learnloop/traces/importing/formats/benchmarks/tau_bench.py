@@ -21,7 +21,7 @@ import msgspec
 from learnloop.core.records import Record
 from learnloop.traces.conversation.messages import as_text, read_message
 from learnloop.traces.importing.building import EpisodeBuilder
-from learnloop.traces.importing.formats.base import Count, ItemReader, TraceFormat, convert, first_has_fields
+from learnloop.traces.importing.reader import Count, ItemReader, TraceFormat, convert, first_has_fields
 from learnloop.traces.json_values import find, known_list, known_object, known_text
 
 _POLICY = re.compile(r"\s*#\s*(\w+) agent policy", re.IGNORECASE)

@@ -29,7 +29,7 @@ from learnloop.traces.conversation.messages import (
     tool_responses_of,
 )
 from learnloop.traces.importing.building import Calls, EpisodeBuilder
-from learnloop.traces.importing.formats.base import ItemReader, TraceFormat, convert, digest
+from learnloop.traces.importing.reader import ItemReader, TraceFormat, convert, digest
 from learnloop.traces.json_values import find, known_list, known_text
 
 _FILE = re.compile(r"(?P<query_id>\d+)_(?:(?P<model>.+)_)?(?P<method>(?:DFS|CoT|ETS).*)\.json", re.IGNORECASE)

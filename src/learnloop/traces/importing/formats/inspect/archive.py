@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import IO, Any, cast
 
 from learnloop.core.errors import FormatError, needs_extra
-from learnloop.traces.importing.formats.base import decode_json
+from learnloop.traces.importing.reader import decode_json
 
 MAX_MEMBER_BYTES = 256 * 1024 * 1024
 """Of one sample; it is held in memory."""

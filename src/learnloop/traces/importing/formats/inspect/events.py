@@ -11,8 +11,8 @@ from typing import Any
 
 from learnloop.traces.conversation.messages import as_text
 from learnloop.traces.importing.building import Calls, EpisodeBuilder
-from learnloop.traces.importing.formats.base import known_time, required_list
 from learnloop.traces.importing.formats.inspect.messages import Attachments, Reader
+from learnloop.traces.importing.reader import known_time, required_list
 from learnloop.traces.json_values import find, known_list, known_object, known_text, present, token_usage
 
 _SCORING = frozenset({"scorer", "scorers"})

@@ -25,7 +25,10 @@ import msgspec
 from learnloop.core.records import Record
 from learnloop.traces.conversation.messages import as_text
 from learnloop.traces.importing.building import EpisodeBuilder
-from learnloop.traces.importing.formats.base import (
+from learnloop.traces.importing.formats.inspect.archive import entries, is_archive
+from learnloop.traces.importing.formats.inspect.events import Events, model_usage
+from learnloop.traces.importing.formats.inspect.messages import Attachments, Reader
+from learnloop.traces.importing.reader import (
     Count,
     ItemReader,
     TraceFormat,
@@ -34,9 +37,6 @@ from learnloop.traces.importing.formats.base import (
     parse_time,
     required_list,
 )
-from learnloop.traces.importing.formats.inspect.archive import entries, is_archive
-from learnloop.traces.importing.formats.inspect.events import Events, model_usage
-from learnloop.traces.importing.formats.inspect.messages import Attachments, Reader
 from learnloop.traces.json_values import find, known_list, known_object, known_text, present
 
 _LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}

@@ -7,7 +7,7 @@ from typing import Any
 
 from learnloop.core.errors import FormatError
 from learnloop.traces.conversation.messages import Message, fingerprint, read_message
-from learnloop.traces.importing.formats.base import required_list
+from learnloop.traces.importing.reader import required_list
 from learnloop.traces.json_values import find, known_object, known_text, present
 
 _PROTOCOL = "attachment://"
