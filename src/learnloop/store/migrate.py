@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from sqlalchemy import Connection, inspect
 
@@ -15,8 +16,9 @@ from learnloop.store.engine import Connections, check_file, parse_url
 from learnloop.store.failures import translated
 from learnloop.store.insert import take_write_lock
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005")
-"""All revisions that this learnloop knows, oldest first."""
+_VERSIONS = Path(__file__).parent / "migrations" / "versions"
+REVISIONS = tuple(sorted(path.name[:4] for path in _VERSIONS.glob("[0-9]*.py")))
+"""All revisions that this learnloop knows, oldest first: a file each, whose name begins with it."""
 HEAD = REVISIONS[-1]
 """The revision that this learnloop needs."""
 
