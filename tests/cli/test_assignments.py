@@ -26,6 +26,7 @@ def test_values_are_json_or_texts() -> None:
 
 def test_numbers() -> None:
     assert numbers_by_name(("click=1", "minutes=-0.3"), "PART=VALUE", "click=1") == {"click": 1.0, "minutes": -0.3}
+    assert numbers_by_name(("a=b=1",), "PART=VALUE", "click=1") == {"a=b": 1.0}  # a number has no =
     with pytest.raises(UsageError, match="'few' is not a number"):
         numbers_by_name(("click=few",), "PART=VALUE", "click=1")
 

@@ -22,6 +22,8 @@ def test_runs_are_listed_shown_and_compared(call: Call, tmp_path: Path) -> None:
     assert "not measured" not in call("runs", "show", first).out
     measured = call("runs", "show", first, "--evaluate", "--episodes", "2", "--json").json()["evaluation"]
     assert (measured["num_episodes"], len(measured["means"])) == (2, 2)
+    alone = call("runs", "show", first, "--episodes", "2")
+    assert (alone.code, "--evaluate" in alone.err) == (2, True)
     compared = call("runs", "compare", first, second, "--episodes", "2")
     assert compared.code == 0
     assert "is better with probability" in compared.out

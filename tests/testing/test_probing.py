@@ -118,6 +118,7 @@ def test_families() -> None:
         (mine.Unsaid, Plan(), "says no config"),
         ("dqn", Plan(continuous=True), "dqn needs a discrete action space"),
         ("bc", Plan(), "learns from a data set"),
+        (lambda spaces, num_lanes, seed: None, Plan(), "num_envs"),
         ("random", Plan(), "neither value"),
     ],
 )

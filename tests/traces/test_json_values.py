@@ -21,6 +21,7 @@ from learnloop.traces.json_values import (
     ("raw", "expected"),
     [
         ({"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}, (3, 2, None, None)),
+        ({"prompt_tokens": 7, "completion_tokens": 3, "input_tokens": 0, "output_tokens": 0}, (7, 3, None, None)),
         ({"prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": 1}}, (3, None, 1, None)),
         ({"input_tokens": 3, "input_tokens_details": {"cached_tokens": 0}}, (3, None, 0, None)),
         ({"output_tokens": 9, "output_tokens_details": {"reasoning_tokens": 4}}, (None, 9, None, 4)),

@@ -15,20 +15,21 @@ _PYTHON = {"True": True, "False": False, "None": None}
 """Words that people write who think in Python; each is JSON in small letters."""
 
 
-def texts_by_name(given: Iterable[str], option: str, example: str) -> dict[str, str]:
+def texts_by_name(given: Iterable[str], option: str, example: str, *, at_last: bool = False) -> dict[str, str]:
     """Returns the values of an option that may be given again, by their names.
 
     Args:
         given: each as NAME=VALUE.
         option: what it is called, for messages.
         example: how it is written, for messages.
+        at_last: whether a name may have a ``=``, which a value then has not.
 
     Raises:
         UsageError: one is written otherwise, or a name is given twice.
     """
     found: dict[str, str] = {}
     for text in given:
-        name, sign, value = text.partition("=")
+        name, sign, value = text.rpartition("=") if at_last else text.partition("=")
         if not sign or not name:
             raise UsageError(f"{option} {text!r} is not NAME=VALUE, such as {example}")
         if name in found:
@@ -40,7 +41,7 @@ def texts_by_name(given: Iterable[str], option: str, example: str) -> dict[str, 
 def numbers_by_name(given: Iterable[str], option: str, example: str) -> dict[str, float]:
     """Returns numbers by their names; raises as ``texts_by_name``, and where one is not a number."""
     found: dict[str, float] = {}
-    for name, text in texts_by_name(given, option, example).items():
+    for name, text in texts_by_name(given, option, example, at_last=True).items():
         try:
             found[name] = float(text)
         except ValueError as error:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
+
 import click
 
 from learnloop.cli.output import json_option, open_workspace, print_listing, print_table, printed_json, say
@@ -36,9 +39,9 @@ def list_() -> None:
 @runs.command()
 @click.argument("run", default="latest")
 @click.option("--evaluate", is_flag=True, help="Measure what its policies earn on held-out episodes.")
-@click.option("--episodes", type=_EPISODES, default=100, show_default=True, help="Of each seed, with --evaluate.")
+@click.option("--episodes", type=_EPISODES, show_default="100", help="Of each seed, with --evaluate.")
 @json_option
-def show(run: str, evaluate: bool, episodes: int) -> None:
+def show(run: str, evaluate: bool, episodes: int | None) -> None:
     """Show what each seed of RUN (the newest, if not named) learned.
 
     \b
@@ -48,8 +51,11 @@ def show(run: str, evaluate: bool, episodes: int) -> None:
     """
     from learnloop.cli.train import show_run
 
+    if episodes is not None and not evaluate:
+        raise click.UsageError("--episodes is for --evaluate; add that, or leave it out")
     found = open_workspace().runs.open(run)
-    evaluation = found.evaluate(episodes) if evaluate else None
+    with redirect_stdout(sys.stderr):  # what environments print is not a result
+        evaluation = found.evaluate(episodes or 100) if evaluate else None
     if not printed_json("learnloop.training/v1", run=found.record, evaluation=evaluation):
         show_run(found, evaluation)
 
@@ -66,7 +72,8 @@ def compare(first: str, second: str, episodes: int) -> None:
     Examples:
       learnloop runs compare 019b2f3c-5a1e-7c33-b2d4-90a1c7e8f012 latest
     """
-    found = open_workspace().runs.compare(first, second, num_episodes=episodes)
+    with redirect_stdout(sys.stderr):
+        found = open_workspace().runs.compare(first, second, num_episodes=episodes)
     if printed_json("learnloop.run-comparison/v1", comparison=found):
         return
     rows = [(each["run_id"], each["algorithm"], each["num_seeds"], each["mean"], each["iqm"]) for each in found.rows()]

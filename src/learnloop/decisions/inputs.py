@@ -9,7 +9,7 @@ from __future__ import annotations
 import numbers
 from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import lru_cache
-from typing import Any, NoReturn, TypeGuard, cast
+from typing import Any, TypeGuard, cast
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from learnloop.store.columns import clean_text
 
 _MAX_INTEGER = 2**63 - 1
 """Larger ones become floats: no database column holds them."""
+_SHORT = 100
+"""Characters of names that are remembered."""
 
 
 def plain_context(context: object) -> dict[str, Any]:
@@ -31,7 +33,7 @@ def plain_context(context: object) -> dict[str, Any]:
     if type(context) is not dict and not isinstance(context, Mapping):
         raise ContextError(f"the context is {context!r}; give a dict from feature names to numbers, booleans or text")
     return {
-        _plain_text(name) if type(name) is str else _plain_name(name): value
+        _known_text(name) if type(name) is str and len(name) <= _SHORT else _plain_name(name): value
         if type(value) is float
         else _plain_value(name, value, 0)
         for name, value in context.items()
@@ -61,7 +63,10 @@ def plain_actions(actions: object) -> list[str]:
     """
     if type(actions) is not list and not _has_order(actions):
         raise ActionError(f"the actions are {actions!r}; give a list of names, in an order that means something to you")
-    return [_plain_text(action) if isinstance(action, str) else _refuse_action(action) for action in actions]
+    return [
+        _known_text(action) if type(action) is str and len(action) <= _SHORT else _plain_action(action)
+        for action in actions
+    ]
 
 
 def plain_mask(mask: Sequence[bool]) -> list[bool]:
@@ -74,20 +79,25 @@ def _has_order(actions: object) -> TypeGuard[Iterable[object]]:
     return isinstance(actions, Iterable) and not isinstance(actions, str | bytes | Mapping | Set)
 
 
-def _refuse_action(action: object) -> NoReturn:
-    raise ActionError(f"{action!r} cannot name an action; give text that is not empty")
+def _plain_action(action: object) -> str:
+    if not isinstance(action, str):
+        raise ActionError(f"{action!r} cannot name an action; give text that is not empty")
+    return clean_text(str(action))
 
 
 def _plain_name(name: object) -> str:
     if not isinstance(name, str):
         raise ContextError(f"context feature {name!r} is not named by text; give names such as 'size'")
-    return _plain_text(name)
+    return clean_text(str(name))
 
 
 @lru_cache(8_192)
-def _plain_text(name: str) -> str:
-    """Returns ``name`` as text that can be stored: the same few names come with each decision."""
-    return clean_text(str(name))
+def _known_text(name: str) -> str:
+    """Returns ``name`` as text that can be stored; the same few names come with each decision.
+
+    It is for short names that are text itself: of two kinds of text that are equal, one may be written otherwise.
+    """
+    return clean_text(name)
 
 
 def _plain_value(name: object, value: object, depth: int) -> Any:

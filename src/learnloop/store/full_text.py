@@ -241,7 +241,7 @@ def _is_made(connection: Connection) -> bool:
 
 def _old_tables(connection: Connection) -> list[str]:
     """Returns the names of the index's tables, of any version, without those that FTS5 keeps below them."""
-    names = inspect(connection).get_table_names()
+    names = inspect(connection).get_table_names(schema=connection.dialect.default_schema_name)
     return [name for name in names if re.fullmatch(r"search_words_\d+", name)]
 
 

@@ -193,4 +193,8 @@ def _config_of(kind: type[Any], name: str) -> type[AlgorithmConfig]:
 def _of_callable(target: Make, name: str, options: Options) -> Make:
     if options:
         raise UsageError(f"{name} is a callable and takes no options; set {one_of(options)} in it")
+    try:
+        inspect.signature(target).bind(None, num_envs=1, seed=0)
+    except TypeError as error:
+        raise UsageError(f"{name} cannot be called as make(spaces, num_envs=1, seed=0): {error}") from error
     return target

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _TOKENS: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "input_tokens": (("input_tokens",), ("prompt_tokens",)),
-    "output_tokens": (("output_tokens",), ("completion_tokens",)),
+    "input_tokens": (("prompt_tokens",), ("input_tokens",)),
+    "output_tokens": (("completion_tokens",), ("output_tokens",)),
     "cached_input_tokens": (
         ("cached_input_tokens",),
         ("cached_tokens",),

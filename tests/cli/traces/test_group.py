@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from learnloop.core.clock import now
 from learnloop.core.records import Episode, EpisodeStatus, SpanStatus
 from learnloop.loop import Loop, Workspace, find_settings
 from learnloop.testing.contracts.store_examples import T0, episode, reward, span
@@ -168,6 +169,26 @@ def test_redact_says_what_it_did(call: Call, tmp_path: Path) -> None:
         ("--all", "--pattern", "x=("),
     ):
         assert call("redact", *wrong).code == 2, wrong
+
+
+def test_removing_by_age_is_of_one_moment(filled: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def confirm(planned: object) -> None:
+        with Workspace(find_settings()) as workspace:  # meanwhile another one ends
+            workspace.store.write([episode("late", EpisodeStatus.COMPLETED, ended_at=now())])
+
+    monkeypatch.setattr("learnloop.cli.traces.changes._confirm", confirm)
+    assert filled("rm", "--older-than", "0m").out.startswith("1 episodes")
+    assert filled("show", "late").code == 0
+
+
+def test_a_store_is_not_among_the_files_that_it_imports(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEARNLOOP_HOME", str(tmp_path / "store"))
+    (tmp_path / "x.txt").write_text(json.dumps({"EventId": "e"}))
+    found = call("import", ".")
+    assert "learnloop.db" not in found.err
+    assert "x.txt has the fields 'EventId'" in found.err
 
 
 def test_removing_needs_a_yes(filled: Call) -> None:

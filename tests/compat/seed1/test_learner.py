@@ -63,6 +63,16 @@ def same(left: MutationLearner, right: MutationLearner) -> bool:
     return left.ppo.parameter_hash() == right.ppo.parameter_hash()
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"decay_interval": 0}, {"decay": -1.0}, {"input_dim": 0}, {"weight_decay": float("nan")}]
+)
+def test_settings_without_a_meaning_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"mutations.{next(iter(wrong))} is"):
+        MutationSettings(**wrong)
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        read_mutation_settings(wrong)
+
+
 def test_the_network_is_that_of_the_seed() -> None:
     """S1.1: 1536-256-256-128-5 with the seed's hyper-parameters; LayerNorm in the place of BatchNorm."""
     config = MutationSettings().config()

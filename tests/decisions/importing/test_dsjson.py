@@ -121,6 +121,13 @@ def test_observations_without_their_choice() -> None:
         Activated("e", None),
     ]
     assert read_line(b'{"EventId":"e","ActionTaken":true}') == [Activated("e", None)]
+    assert read_line(b'{"EventId":"e","ActionTaken":true,"o":[{"v":1.0}]}') == [Activated("e", None)]
+
+
+@pytest.mark.parametrize("outcomes", ['"zzz"', "[7]", '["x",{"v":1}]', '[{"v":true},{"v":1}]', '[{"v":"1"}]', "[]"])
+def test_observations_that_cannot_be_are_refused(outcomes: str) -> None:
+    with pytest.raises(FormatError):
+        read_line(f'{{"EventId":"e","o":{outcomes}}}'.encode())
 
 
 @pytest.mark.parametrize(

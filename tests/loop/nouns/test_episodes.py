@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from learnloop.core.errors import NotFoundError, StoreError, UsageError
-from learnloop.core.records import Decision, Episode, EpisodeStatus, Record, Reward, Span, SpanStatus
+from learnloop.core.records import Agent, Decision, Episode, EpisodeStatus, Record, Reward, Span, SpanStatus
 from learnloop.loop import Workspace, find_settings
 from learnloop.loop.traces.reading import span_tree
 from tests.waiting import PATIENCE_SECONDS
@@ -68,6 +68,29 @@ def test_a_cursor_that_is_none_is_refused(tmp_path: Path, cursor: str) -> None:
             workspace.episodes.list(after=cursor)
         with pytest.raises(UsageError, match="limit is 0"):
             workspace.episodes.list(limit=0)
+
+
+def test_what_was_counted_is_what_is_removed(tmp_path: Path) -> None:
+    """Episodes that end while somebody makes up their mind stay: both calls are of one moment."""
+    with Workspace(find_settings(tmp_path / "home"), create=True) as workspace:
+        workspace.store.write([Agent(agent_id="a", created_at=START)])
+        for minute in (60, 180):
+            running = episode(f"e{minute}", 0)
+            ended_at = START + timedelta(minutes=minute)
+            ended = msgspec.structs.replace(running, status=EpisodeStatus.COMPLETED, ended_at=ended_at)
+            workspace.store.write([running, ended])
+        moment = START + timedelta(minutes=120)
+        assert workspace.episodes.remove_old(moment, dry_run=True).num_episodes == 1
+        assert workspace.episodes.remove_old(moment).num_episodes == 1
+        assert [row.episode.episode_id for row in workspace.episodes.list()] == ["e180"]
+        assert workspace.episodes.remove_old(timedelta(0)).num_episodes == 1
+
+
+def test_who_redacts_is_told_how_far_it_is(workspace: Workspace) -> None:
+    workspace.store.write([Agent(agent_id="a", created_at=START), episode("e", 0)])
+    told: list[int] = []
+    found = workspace.episodes.redact(patterns={"order": "ORD-[0-9]+"}, progress=told.append)
+    assert sum(told) == found.num_records > 0
 
 
 def reward(key: str, second: int, *, episode_id: str | None, decision_id: str | None = None) -> Reward:

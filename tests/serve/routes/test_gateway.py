@@ -18,6 +18,7 @@ from learnloop.loop import Workspace
 from learnloop.loop.traces.gateway import close_left_open
 from learnloop.loop.workspace.api_keys import create_key
 from learnloop.serve.routes.gateway import GatewayOptions, make_gateway
+from learnloop.serve.routes.gateway_runs import RunName
 from learnloop.traces.conversation.messages import text_of
 from learnloop.traces.conversation.steps import steps_of
 from tests.loopback import Answer, Fault, LoopbackServer
@@ -182,6 +183,13 @@ def test_an_agent_may_name_its_run(gateway: Running, workspace: Workspace, how: 
     (episode,) = episodes(workspace)
     assert (episode.agent_id, episode.task_id, episode.attempt) == ("booker", "book flight", 2)
     assert episode.metadata["run"] == "r1"
+
+
+@pytest.mark.parametrize("given", ["", "-1", "x", "null", "5.0", "1e3", "-0", " 1", "1234567890", "\u0663"])
+def test_an_attempt_is_a_whole_number(given: str) -> None:
+    with pytest.raises(UsageError, match="give a whole number from 0"):
+        RunName.of({"attempt": given})
+    assert RunName.of({"attempt": "007"}).attempt == 7
 
 
 @pytest.mark.parametrize("place", ["/@speed=9", "/@attempt=-1", "/@attempt=x", "/@agent=", "/@nothing"])

@@ -296,6 +296,19 @@ def test_a_decision_that_contradicts_itself_is_refused(
     assert message in report.bad_lines[0].reason
 
 
+@pytest.mark.parametrize("name", ["execution-trace", "atif"])
+def test_what_is_nothing_in_a_list_is_a_bad_line(store: Store, tmp_path: Path, name: str) -> None:
+    good = {
+        "execution-trace": {"user_query": "q", "final_response": "a", "tool_calls": []},
+        "atif": {"schema_version": "ATIF-v1.5", "session_id": "s", "agent": {"name": "a", "version": "1"},
+                 "steps": [{"step_id": 1, "source": "user", "message": "hi"}]},
+    }[name]  # fmt: skip
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps([good, None]), encoding="utf-8")
+    report = import_file(store, path, agent_id="x", format_name=name)
+    assert (report.num_bad_lines, [each.line for each in report.bad_lines]) == (1, [2])
+
+
 def test_another_schema_is_refused(store: Store, tmp_path: Path) -> None:
     path = write_lines(tmp_path / "x.jsonl", [{"schema": "learnloop.records/v9"}])
     with pytest.raises(FormatError, match=r"line 1: schema 'learnloop.records/v9' is not 'learnloop.records/v1'"):

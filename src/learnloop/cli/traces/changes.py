@@ -10,6 +10,7 @@ import click
 
 from learnloop.cli.assignments import texts_by_name
 from learnloop.cli.output import json_option, open_workspace, printed_json, progress, say
+from learnloop.core.clock import now
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,18 +105,21 @@ def remove(
       learnloop traces rm --older-than 30d --agent support --dry-run
       learnloop traces rm --expired --yes
     """
+    from learnloop.loop.traces.retention import expiry
     from learnloop.loop.workspace.times import parse_age
 
     if (bool(episodes) + expired + (older_than is not None)) != 1 or (episodes and agent is not None):
         raise click.UsageError(
             "say what to remove: EPISODE..., --older-than AGE or --expired; --agent narrows the latter"
         )
-    noun = open_workspace().episodes
+    workspace = open_workspace()
+    noun = workspace.episodes
     run: Callable[..., Removal]
     if episodes:
         run = partial(noun.remove, *episodes)
-    else:
-        run = partial(noun.remove_old, None if older_than is None else parse_age(older_than), agent=agent)
+    else:  # one moment for what is shown and what goes, however long it takes to confirm
+        before = expiry(workspace) if older_than is None else now() - parse_age(older_than)
+        run = partial(noun.remove_old, before, agent=agent)
     found = run(dry_run=True)
     if not dry_run:
         if not yes:

@@ -47,11 +47,12 @@ def import_(
     from learnloop.loop.traces.importing import find_files
 
     check_name("an agent", agent)
-    num_bytes = sum(file.stat().st_size for file, _ in find_files(paths))  # wrong names are told before a store is made
+    files = find_files(paths)  # before a store is made: wrong names are told, and the store's own files are not meant
+    num_bytes = sum(file.stat().st_size for file, _ in files)
     noun = open_workspace(create=True).episodes
     how = {"format_name": format_name, "source": source, "strict": strict}
     with progress(f"Importing {paths[0].name}", num_bytes) as advance:
-        found = noun.import_(*paths, agent=agent, progress=advance, **how)
+        found = noun.import_(agent=agent, files=files, progress=advance, **how)
     sums = {name: getattr(found, name) for name in found.__struct_fields__ if name not in ("files", "left")}
     if not printed_json("learnloop.import/v1", report=sums, files=found.files, left=found.left):
         _say_imports(found)

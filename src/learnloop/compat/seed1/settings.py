@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta
 
 from learnloop.algorithms.building import translate
 from learnloop.algorithms.on_policy.ppo import PPOConfig
@@ -23,19 +22,19 @@ MUTATIONS = ("try-catch-style", "context-reduction", "expansion", "constraint-ad
 class MutationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Section ``[mutations]`` of ``learnloop.toml``."""
 
-    input_dim: Annotated[int, Meta(ge=1, le=65_536)] = 1536
+    input_dim: int = 1536
     """How many numbers an embedding has."""
-    buffer_size: Annotated[int, Meta(ge=1, le=1_000_000)] = 2048
+    buffer_size: int = 2048
     """How many transitions may wait for an update; further ones are refused."""
-    min_transitions: Annotated[int, Meta(ge=2)] = 128
+    min_transitions: int = 128
     """Fewer are not learned from."""
-    checkpoint_interval: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 100
+    checkpoint_interval: int = 100
     """After so many updates a checkpoint is saved by itself, under the name ``latest``; 0: never."""
-    weight_decay: Annotated[float, Meta(ge=0, le=1)] = 0.01
+    weight_decay: float = 0.01
     """Of AdamW."""
-    decay_interval: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 100
+    decay_interval: int = 100
     """After so many updates the learning rate is multiplied with ``decay``."""
-    decay: Annotated[float, Meta(ge=0.01, le=1)] = 0.9
+    decay: float = 0.9
     """See ``decay_interval``; 1: it stays."""
     seed: int | None = None
     """All random numbers derive from it; None: others at each start."""
@@ -43,8 +42,14 @@ class MutationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Fields of PPOConfig, or the seed's names of them, such as ``eps_clip``, ``hidden_dim``, ``n_epochs``."""
 
     def __post_init__(self) -> None:
-        """Refuses values that contradict each other, and what PPO cannot learn with."""
-        check_range("mutations.min_transitions", self.min_transitions, high=self.buffer_size)
+        """Refuses values without a meaning."""
+        check_range("mutations.input_dim", self.input_dim, 1, 65_536)
+        check_range("mutations.buffer_size", self.buffer_size, 1, 1_000_000)
+        check_range("mutations.min_transitions", self.min_transitions, 2, self.buffer_size)
+        check_range("mutations.checkpoint_interval", self.checkpoint_interval, 0, 1_000_000_000)
+        check_range("mutations.weight_decay", self.weight_decay, 0, 1)
+        check_range("mutations.decay_interval", self.decay_interval, 1, 1_000_000_000)
+        check_range("mutations.decay", self.decay, 0.01, 1)
         self.config()
 
     def config(self) -> PPOConfig:

@@ -78,9 +78,14 @@ def _read_observations(fields: Mapping[str, Any]) -> list[LoggedChoice | Observa
     for name in ("RewardValue", "v"):
         if name in fields:
             return [Observation(event_id, _reward(fields[name], name), moment)]
-    values = _observed_values(fields.get("o", []))
-    found: list[LoggedChoice | Observation | Activated] = [Observation(event_id, each, moment) for each in values]
-    if fields.get("ActionTaken") is True or _is_activated(fields):
+    if fields.get("ActionTaken") is True:
+        return [Activated(event_id, moment)]
+    outcomes = [_object(each, "o") for each in _list(fields.get("o", []), "o")]
+    values = [each["v"] for each in outcomes if isinstance(each.get("v"), int | float)]  # a truth value is refused
+    found: list[LoggedChoice | Observation | Activated] = [
+        Observation(event_id, _reward(each, "o.v"), moment) for each in values
+    ]
+    if _is_activated(fields):
         found.append(Activated(event_id, moment))
     if not found:
         raise FormatError(f"the line of {event_id!r} has no 'c', and neither a reward nor an activation")

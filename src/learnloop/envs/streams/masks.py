@@ -61,7 +61,7 @@ class MaskReader:
     def put_batch(self, infos: Mapping[str, Any], masks: Masks, where: str) -> bool:
         """Writes the masks of a vector environment's info; returns False, and writes nothing, where it has none.
 
-        A env that ``infos["_action_mask"]`` leaves out may do anything.
+        An env that ``infos["_action_mask"]`` leaves out may do anything.
 
         Raises:
             ActionError: a mask does not fit.

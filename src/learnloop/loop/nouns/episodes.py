@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import builtins
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -164,12 +164,19 @@ class Episodes(Noun):
 
         return follow(self._workspace, agent=agent, last=last)
 
-    def import_(self, *paths: Path | str, agent: str = "imported", **how: Any) -> Imports:
+    def import_(
+        self,
+        *paths: Path | str,
+        agent: str = "imported",
+        files: Sequence[tuple[Path, str]] | None = None,
+        **how: Any,
+    ) -> Imports:
         """Imports files of traces, and those in folders, and returns what was found; a second time adds nothing.
 
         Args:
             paths: of files, gzipped or not, and of folders.
             agent: whose runs, where a file does not say.
+            files: what ``find_files`` found at the paths; None: they are looked at now.
             how: ``format_name``, ``source``, ``strict`` and ``progress`` of ``import_files``.
 
         Raises:
@@ -178,7 +185,8 @@ class Episodes(Noun):
         """
         from learnloop.loop.traces.importing import find_files, import_files
 
-        return import_files(self._workspace, find_files([Path(each) for each in paths]), agent=agent, **how)
+        found = find_files([Path(each) for each in paths]) if files is None else files
+        return import_files(self._workspace, found, agent=agent, **how)
 
     def export(
         self, target: Path | str, export_format: ExportFormat = "learnloop", *, agent: str | None = None
@@ -205,6 +213,7 @@ class Episodes(Noun):
         agent: str | None = None,
         patterns: Mapping[str, str] | None = None,
         dry_run: bool = False,
+        progress: Callable[[int], None] | None = None,
     ) -> Rewriting:
         """Takes out of stored records what the settings' rules find now, and returns what was changed.
 
@@ -213,6 +222,7 @@ class Episodes(Noun):
             agent: only this agent's episodes.
             patterns: regular expressions by name, besides those of the settings.
             dry_run: only look.
+            progress: told of the number of records looked at.
 
         Raises:
             NotFoundError: there is no such episode.
@@ -227,7 +237,7 @@ class Episodes(Noun):
             )
         ids = [self.find(each) for each in episodes] if episodes else None
         chosen = None if ids is None and agent is None else EpisodeQuery(ids=ids, agent_id=agent)
-        return redact_stored(self._workspace.store, redactor, chosen, dry_run=dry_run)
+        return redact_stored(self._workspace.store, redactor, chosen, dry_run=dry_run, progress=progress)
 
     def remove(self, *episodes: str, dry_run: bool = False, progress: Callable[[int], None] | None = None) -> Removal:
         """Removes episodes, running ones too, with all that belongs to them, and returns how many of each.
@@ -249,18 +259,18 @@ class Episodes(Noun):
 
     def remove_old(
         self,
-        age: timedelta | None = None,
+        before: datetime | timedelta | None = None,
         *,
         agent: str | None = None,
         dry_run: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> Removal:
-        """Removes episodes that ended so long ago, and what belongs to no episode and is older; returns how many.
+        """Removes episodes that ended before then, and what belongs to no episode and is older; returns how many.
 
         Running episodes stay.
 
         Args:
-            age: how long ago; None: the ``retention_days`` of the settings.
+            before: a moment, or how long ago; None: the ``retention_days`` of the settings ago.
             agent: only this agent's; then what belongs to no episode stays.
             dry_run: only count.
             progress: told of the number of episodes removed.
@@ -270,7 +280,10 @@ class Episodes(Noun):
         """
         from learnloop.loop.traces.retention import expiry, remove_old
 
-        before = expiry(self._workspace) if age is None else now() - age
+        if before is None:
+            before = expiry(self._workspace)
+        elif isinstance(before, timedelta):
+            before = now() - before
         return remove_old(self._workspace, before, agent=agent, dry_run=dry_run, progress=progress)
 
 

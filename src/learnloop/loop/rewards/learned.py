@@ -88,7 +88,7 @@ def newest_learned_reward(workspace: WorkspaceCore) -> Path | None:
 def labelled_attempts(workspace: WorkspaceCore) -> Iterator[Labelled]:
     """Yields each labelled episode as an attempt with what people say of it."""
     values = labels_of(workspace)
-    for episode in stored_episodes(workspace, list(values)):
+    for episode in stored_episodes(workspace, sorted(values)):
         yield Labelled(attempt_of(workspace, episode, is_graded=False), values[episode.episode_id])
 
 

@@ -29,8 +29,6 @@ from learnloop.rewards.scoring.function import RewardFunction
 from learnloop.store.queries.episodes import EpisodeQuery, episode_ids
 
 Line = TypeVar("Line")
-MAX_DISAGREEMENT = 0.02
-"""Share of rewards that may differ when they are worked out again: where reward hacking was seen to set in."""
 _SAME = 1e-6
 """How far two scores of one attempt may be apart."""
 

@@ -1,4 +1,4 @@
-"""Registered policies that act in an environment: loaded, compared on held-out episodes, written for other runtimes."""
+"""Registered policies that act in an environment: loaded, and compared on held-out episodes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from learnloop.algorithms.policies.network_policy import TAG, NetworkPolicy
-from learnloop.algorithms.policies.onnx_export import export_onnx
+from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.core.arrays import F64
 from learnloop.core.errors import UsageError
 from learnloop.core.records import PolicyVersion
@@ -110,33 +109,3 @@ def _baseline(workspace: WorkspaceCore, policy: NetworkPolicy, baseline: str, se
     if other is None or other.spaces != policy.spaces:
         raise UsageError(f"{baseline} does not act in the same environment; compare policies with the same spaces")
     return f"{version.policy}@{version.version}", other
-
-
-def export_version(
-    workspace: WorkspaceCore, reference: str, path: str | Path, *, masked: bool = False
-) -> PolicyVersion:
-    """Writes a registered policy as an ONNX file; returns the version.
-
-    Args:
-        workspace: where it is registered.
-        reference: ``NAME``, ``NAME@3`` or ``NAME@alias``.
-        path: of the file.
-        masked: whether the model takes a mask of allowed choices.
-
-    Raises:
-        NotFoundError: there is no such policy.
-        UsageError: it has no network, or its actions cannot be masked.
-        MissingExtraError: onnx is not installed.
-        CorruptError: its files are not what was registered.
-        StoreError: the file cannot be written.
-    """
-    version = workspace.registry.resolve(reference)
-    artifact = workspace.registry.load(version)
-    if artifact.algorithm != TAG:
-        raise UsageError(
-            f"{version.policy}@{version.version} was learned from logged choices and has no network; only policies "
-            "that learnloop train made can be exported. A Loop serves it"
-        )
-    policy = NetworkPolicy.from_artifact(artifact)
-    export_onnx(policy, path, masked=masked, label=f"{version.policy}@{version.version}")
-    return version

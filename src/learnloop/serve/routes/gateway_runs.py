@@ -10,13 +10,13 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Any
 
 import msgspec
 
 from learnloop.core.checks import check_name
 from learnloop.core.decoding import convert_record
-from learnloop.core.errors import one_of
+from learnloop.core.errors import UsageError, one_of
 from learnloop.loop.traces.gateway import GATEWAY_SOURCE
 from learnloop.traces.recording.recorder import ActiveEpisode, Recorder, Sink
 
@@ -31,7 +31,7 @@ class RunName(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     agent: str = "gateway"
     task: str | None = None
-    attempt: Annotated[int, msgspec.Meta(ge=0, lt=10**9)] | None = None
+    attempt: int | None = None
     run: str | None = None
 
     @classmethod
@@ -42,7 +42,13 @@ class RunName(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             UsageError: there is no such word, or a value cannot be used.
         """
         hint = f"; the gateway knows {one_of(cls.__struct_fields__)}"
-        name = convert_record(given, "what the request says of its run cannot be read", cls, hint=hint, strict=False)
+        told: dict[str, Any] = dict(given)
+        attempt = given.get("attempt")
+        if attempt is not None:
+            if not (attempt.isascii() and attempt.isdigit() and len(attempt) < 10):
+                raise UsageError(f"attempt is {attempt!r}; give a whole number from 0")
+            told["attempt"] = int(attempt)
+        name = convert_record(told, "what the request says of its run cannot be read", cls, hint=hint)
         check_name("an agent", name.agent)
         return name
 

@@ -206,7 +206,7 @@ class NetworkContract(Contract):
         _close(network.forward(inputs), wanted, "outputs are those of the parameters that were written", why)
 
     def test_a_copy_is_apart(self) -> None:
-        """A copied says the same, and neither changes with the other."""
+        """A copy says the same, and neither changes with the other."""
         network = self.make(0)
         inputs = self.inputs(network)
         wanted = network.predict(inputs).copy()

@@ -165,7 +165,7 @@ class TraceFile:
         items = numbered_items(self._path, self._format, by_time=self._by_time, progress=self._progress)
         for number, item in items:
             self._num_lines = max(number, self._num_lines)
-            if item is not None:
+            if item is not None or self._format.shape != "lines":  # an empty line is nothing, a null in a list is wrong
                 yield from self._count(self._read(number, item))
         if self._num_bad and not self._num_good:
             first = self._faults[0]

@@ -1,4 +1,4 @@
-"""Writes what came in one transaction: each span once, parts join_spans, scores given to what they are for.
+"""Writes what came in one transaction: each span once, parts joined, scores given to what they are for.
 
 All of it is safe to repeat: a span that is there already changes nothing and a reward has the same id each time.
 """
@@ -62,7 +62,7 @@ def write_mapped(
     spans = {span_id: reduce(join_spans, each) for span_id, each in parts.items()}
     known = {span.span_id: span for span in all_records(connection, Span, {"span_id": list(spans)})}
     added = [span for span in spans.values() if span.span_id not in known]
-    # Part by part: one that was join_spans with a span sent again would be taken for that span, which is there already.
+    # Part by part: one that was joined with a span sent again would be taken for that span, which is there already.
     changed = [after for span in known.values() if (after := reduce(join_spans, parts[span.span_id], span)) != span]
     forget_words(connection, [span.span_id for span in changed])  # writing them queues them for their new words
     if changed:

@@ -415,6 +415,32 @@ def test_clients_that_hold_their_resources(server: LoopbackServer, sink: Sink, r
     assert [said(each) for each in calls(sink)] == ["echo: hi there"] * 2
 
 
+class Waiting:
+    """A client whose method waits, and is strict about its arguments."""
+
+    def __init__(self) -> None:
+        self.chat = SimpleNamespace(completions=self)
+
+    async def create(self, *, model: str, messages: list[Any]) -> Any:
+        return {"choices": [{"index": 0, "message": {"role": "assistant", "content": "own"}, "finish_reason": "stop"}]}
+
+
+def test_a_call_that_its_client_refuses_has_failed(sink: Sink, recorder: Recorder) -> None:
+    client = wrap(recorder, Waiting())
+
+    async def ask() -> None:
+        await client.chat.completions.create(model="m", messages=HI)
+        with pytest.raises(TypeError, match="nope"):
+            await client.chat.completions.create(model="m", messages=HI, nope=1)  # type: ignore[call-arg]
+
+    with recorder.episode():
+        asyncio.run(ask())
+    first, second = calls(sink)
+    assert (said(first), first.status) == ("own", SpanStatus.OK)
+    assert second.status is SpanStatus.ERROR
+    assert "nope" in str(second.error)
+
+
 class Fixed:
     __slots__ = ()
 

@@ -37,7 +37,7 @@ def watch(stream: Any, call: ModelCall) -> Any:
 
 
 def _outside(stream: Any, call: ModelCall) -> Any:
-    """Returns a stream that looks as ``stream`` does, where that one cannot be watch from inside."""
+    """Returns a stream that looks as ``stream`` does, where that one cannot be watched from inside."""
     if isinstance(stream, AsyncIterator) or callable(getattr(stream, "__aiter__", None)):
         return _AsyncStream(stream, _each_async(stream.__aiter__(), call), call)
     if callable(getattr(stream, "__iter__", None)):
@@ -154,7 +154,7 @@ def _method(owner: Any, name: str) -> Any:
 
 
 class _Outside:
-    """A stream of another library, watch from outside."""
+    """A stream of another library, watched from outside."""
 
     def __init__(self, stream: Any, chunks: Any, call: ModelCall) -> None:
         self._stream = stream

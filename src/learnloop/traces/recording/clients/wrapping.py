@@ -140,7 +140,11 @@ def _recording(
         @functools.wraps(send)
         async def record_async(*args: Any, **kwargs: Any) -> Any:
             call = begin(args, kwargs)
-            return await (send(*args, **kwargs) if call is None else awaited(call, send(*args, **kwargs), kwargs))
+            if call is None:
+                return await send(*args, **kwargs)
+            with _failing(call):  # also what the arguments are refused for
+                result = await send(*args, **kwargs)
+            return _note_result(call, result, kwargs)
 
         return record_async
 
