@@ -2,7 +2,7 @@
 
 P1 to P8 follow Andy Jones' probes and those that his miss: a forgotten discount, clipped rewards, a time limit taken
 for an end, credit that reaches one step only. P9 to P13 ask for more: that nothing is learned from noise, that noise
-beside a signal does not matter, that masks are kept, that what has changed is learned anew, that a reward is credited
+beside a signal does not matter, that masks are kept, that what has changed is learned again, that a reward is credited
 to who earned it. Their answers are in ``learnloop.testing``.
 
 P1 to P10 exist with discrete actions and with one continuous action in [-1, 1] (``...Continuous-v0``). Where the action

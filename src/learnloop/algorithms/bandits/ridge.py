@@ -24,7 +24,7 @@ from learnloop.core.errors import CorruptError
 BLOCK = 16
 """Updates of one action that are gathered before its matrices change."""
 REFRESH = 4096
-"""After so many updates of one action its inverse is computed anew, which ends the growth of rounding errors."""
+"""After so many updates of one action its inverse is computed again, which ends the growth of rounding errors."""
 
 SMALL = 8192
 """Up to so many entries a product of vector and matrix starts no threads (OpenBLAS: 9216); ``np.vecdot`` never does."""

@@ -28,7 +28,7 @@ from learnloop.core.errors import ActionError, ContextError, DivergedError
 from learnloop.core.protocols import Sample
 
 MAX_ROWS = 100_000
-"""So many samples are remembered; after that all are read anew."""
+"""So many samples are remembered; after that all are read again."""
 
 _SAME = 1e-12  # numbers that vary by less than this share of their size are constant
 

@@ -11,7 +11,7 @@ from learnloop.algorithms.hashed.features import CONSTANT, pair_indices
 from learnloop.core.arrays import F64, U64, Indices
 from learnloop.core.errors import DivergedError
 
-_MAX_EXPANDED = 2**23  # pairs of all samples that are kept; more are made anew for each minibatch
+_MAX_EXPANDED = 2**23  # pairs of all samples that are kept; more are made for each minibatch
 _STEPS_PER_PASS = 64  # smaller minibatches learn more from few samples, larger ones are faster
 _MIN_BATCH, _MAX_BATCH = 8, 256
 _TINY = 1e-12

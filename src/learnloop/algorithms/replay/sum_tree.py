@@ -24,7 +24,7 @@ LARGE = 250_000
 class SumTree:
     """Priorities of ``capacity`` entries; an entry of priority 0 is never drawn.
 
-    Sums are added up anew from the leaves wherever one has changed, so rounding errors do not add up.
+    Sums are added up again from the leaves wherever one has changed, so rounding errors do not add up.
 
     Attributes:
         capacity: how many entries there are.

@@ -21,7 +21,7 @@ class Champion(NamedTuple):
     """None: the alias points nowhere."""
     policy: Policy | None
     """None: there is no version, or it was learned under settings that have changed since (another network or none):
-    then the policy begins anew, uniformly."""
+    then the policy begins again, uniformly."""
 
 
 def champion_of(registry: Registry, name: str, settings: DecisionSettings) -> Champion:

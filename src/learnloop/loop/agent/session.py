@@ -324,7 +324,7 @@ class Loop(Capture):
             process: how; as ``[rewards]`` of the settings says where None.
 
         Raises:
-            FormatError: ``result`` is none.
+            FormatError: ``result`` has unknown fields, or fields of another type.
             NotFoundError: there is no such episode, or the settings name what there is not.
             UsageError: the reward cannot be shaped or shared out as the settings say.
             StoreError: the store refuses.

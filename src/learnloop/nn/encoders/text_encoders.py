@@ -53,7 +53,7 @@ def find_encoder(name: str) -> TextEncoder:
 
     Raises:
         NotFoundError: none was: what was learned with it needs the package that has it.
-        ExtensionError: it is none, or cannot be made, or its package cannot be imported.
+        ExtensionError: it is not an encoder, or cannot be made, or its package cannot be imported.
     """
     value: Any = POINTS["encoder"].get(name, BUILT_IN)
     known = _made.get(name)

@@ -54,7 +54,7 @@ class MLP:
         Args:
             config: its architecture.
             seed: of what parameters start with, and of the dropout masks.
-            parameters: copied instead of starting anew, shape ``(num_parameters,)``.
+            parameters: copied in the place of new ones, shape ``(num_parameters,)``.
         """
         self.config = config
         self.seed = seed

@@ -132,7 +132,7 @@ class TorchNetwork:
 
     def copy(self) -> Self:
         """Returns a network over a copy of the module."""
-        other = copy.copy(self)  # not built anew: a subclass may be built from something else
+        other = copy.copy(self)  # not built again: a subclass may be built from something else
         other._inputs = other._outputs = None
         other.module = copy.deepcopy(self.module)
         other._slices = {}

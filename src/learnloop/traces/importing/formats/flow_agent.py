@@ -158,7 +158,7 @@ def _checked(item: _SessionItem, number: int, raw: Any) -> dict[str, Any]:
     """Returns a message of a history as it is.
 
     Raises:
-        FormatError: it is none.
+        FormatError: it is not an object with a role, or its parts are not what they may be.
     """
     place = f"message {number} of session {item.session_id!r}"
     if not isinstance(raw, dict) or not isinstance(raw.get("role"), str):
