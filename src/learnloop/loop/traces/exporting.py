@@ -58,7 +58,7 @@ def _to_file(target: Path, write: Callable[[IO[bytes]], int]) -> int:
 
 def _to_folder(folder: Path, files: Iterator[tuple[PurePosixPath, bytes]]) -> int:
     if str(folder) == "-" or (folder.exists() and not folder.is_dir()):
-        raise UsageError(f"this format is a folder of files, and {str(folder)!r} is not a folder; name one")
+        raise UsageError(f"this format is a folder of files, and {str(folder)!r} is not one; name a folder")
     number = 0
     make_folder(folder)
     for path, content in files:
