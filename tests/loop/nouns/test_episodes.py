@@ -91,6 +91,7 @@ def test_who_redacts_is_told_how_far_it_is(workspace: Workspace) -> None:
     told: list[int] = []
     found = workspace.episodes.redact(patterns={"order": "ORD-[0-9]+"}, progress=told.append)
     assert sum(told) == found.num_records > 0
+    assert workspace.episodes.redact(episodes=[], patterns={"order": "ORD-[0-9]+"}).num_records == 0
 
 
 def reward(key: str, second: int, *, episode_id: str | None, decision_id: str | None = None) -> Reward:

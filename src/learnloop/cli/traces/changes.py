@@ -68,7 +68,7 @@ def redact(
     if (bool(episodes) + is_all + (agent is not None)) != 1:
         raise click.UsageError("say what to look through: EPISODE..., --agent NAME or --all")
     rules = texts_by_name(patterns, "--pattern", "order=ORD-[0-9]{6}")
-    found = open_workspace().episodes.redact(episodes=episodes, agent=agent, patterns=rules, dry_run=dry_run)
+    found = open_workspace().episodes.redact(episodes=episodes or None, agent=agent, patterns=rules, dry_run=dry_run)
     if printed_json("learnloop.redaction/v1", dry_run=dry_run, result=found):
         return
     counts = ", ".join(f"{count:,} {name.replace('_', ' ')}s" for name, count in found.num_changed.items()) or "nothing"

@@ -209,7 +209,7 @@ class Episodes(Noun):
     def redact(
         self,
         *,
-        episodes: Collection[str] = (),
+        episodes: Collection[str] | None = None,
         agent: str | None = None,
         patterns: Mapping[str, str] | None = None,
         dry_run: bool = False,
@@ -218,7 +218,7 @@ class Episodes(Noun):
         """Takes out of stored records what the settings' rules find now, and returns what was changed.
 
         Args:
-            episodes: only these, by their ids or unique beginnings of them.
+            episodes: only these, by their ids or unique beginnings of them; None: all, and an empty list is none.
             agent: only this agent's episodes.
             patterns: regular expressions by name, besides those of the settings.
             dry_run: only look.
@@ -235,7 +235,7 @@ class Episodes(Noun):
             raise UsageError(
                 "redaction is switched off in learnloop.toml, so there is nothing to take out; give --pattern"
             )
-        ids = [self.find(each) for each in episodes] if episodes else None
+        ids = None if episodes is None else [self.find(each) for each in episodes]
         chosen = None if ids is None and agent is None else EpisodeQuery(ids=ids, agent_id=agent)
         return redact_stored(self._workspace.store, redactor, chosen, dry_run=dry_run, progress=progress)
 
