@@ -158,7 +158,7 @@ def test_interruptions_at_any_moment_leave_nothing(sandbox: Sandbox) -> None:
             except KeyboardInterrupt:
                 num_interrupted += 1
             # Waited for: something else of this process may just have a file open. What is leaked stays.
-            assert eventually(lambda: len(os.listdir("/proc/self/fd")) <= before), _open_files()
+            assert eventually(lambda: len(os.listdir("/proc/self/fd")) == before), _open_files()
             assert traces() == []
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

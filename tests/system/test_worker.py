@@ -81,7 +81,7 @@ def test_nothing_is_waited_for_longer_than_was_asked(start: Callable[..., Worker
     begun = time.monotonic()
     with pytest.raises(UnreachableError, match=r"the child \(process \d+\) did not answer in time"):
         worker.receive(0.2)
-    assert time.monotonic() - begun >= 0.2
+    assert 0.2 <= time.monotonic() - begun < PATIENCE_SECONDS / 2  # it would say nothing for ever
     worker.send(b"late")
     assert worker.receive(PATIENCE_SECONDS) == b"late"
 
