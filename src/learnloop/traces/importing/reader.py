@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -89,7 +90,7 @@ class ContentIds:
         return hashlib.sha256("\x1f".join([self.format_name, *parts]).encode()).hexdigest()[:32]
 
 
-class ItemReader:
+class ItemReader(ABC):
     """Reads the items of one file, in order. A format's reader says its name, and overrides ``read``.
 
     Attributes:
@@ -106,6 +107,7 @@ class ItemReader:
         self.ids = ContentIds(self.format_name)
         self._known_tasks: set[str] = set()
 
+    @abstractmethod
     def read(self, item: Any) -> list[Record]:
         """Returns the records that ``item`` makes.
 
@@ -113,7 +115,6 @@ class ItemReader:
             PartlyReadError: a part of the item is not what the format says; it brings what was made of the rest.
             FormatError: the item is not what the format says; nothing was made of it.
         """
-        raise NotImplementedError
 
     def finish(self) -> list[Record]:
         """Returns the records that only the end of the file makes: none where each item stands for itself."""
