@@ -1,17 +1,22 @@
-"""The table of names holds: each noun's methods, its commands and its routes are in it, and what it names is there."""
+"""The table of names holds: each noun's methods, its commands and its routes are in it, and what it names is there.
+
+And a name has one meaning: no two public classes are called the same.
+"""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import re
+from collections import defaultdict
 from functools import cached_property
 
 import click
 
 from learnloop.cli.main import cli
 from learnloop.loop import Workspace
-from tests.project import ROOT
+from tests.project import ROOT, name_of, source_files, tree_of
 
 _ROW = re.compile(r"^\| `ws\.(\w+)\.(\w+)` \| (.+?) \| (.+?) \|$", re.MULTILINE)
 ROWS = _ROW.findall((ROOT / "docs" / "names.md").read_text(encoding="utf-8"))
@@ -90,3 +95,12 @@ def test_routes_of_the_table_exist() -> None:
         if route != NONE:
             verb, path = route.strip("`").split()
             assert verb.lower() in ROUTES[path], f"{noun}.{method}"
+
+
+def test_no_two_public_classes_have_one_name() -> None:
+    homes: dict[str, list[str]] = defaultdict(list)
+    for path in source_files():
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].append(name_of(path))
+    assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}

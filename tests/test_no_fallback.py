@@ -62,7 +62,7 @@ CONSTANT_HANDLERS = {
     "rewards/learned/files.py: _is_whole": "files that cannot be read are not whole; that is the question it answers",
     "rewards/functions/json_shapes.py: same_json": "what is no JSON value is the same as nothing; that is what it asks",
     "rewards/grading/tasks/code_answer.py: _parses": "text that does not parse is no code; that is what it asks",
-    "sandbox/collecting.py: _take": "why a file did not come back: the reason is the result, told in Outcome.left_out",
+    "sandbox/collecting.py: _take": "why a file did not come back: the result tells it, CommandOutcome.left_out",
     "sandbox/running.py: _read": "a pipe that holds nothing now is within its limit; that is the question it answers",
     "traces/recording/instrument.py: _positional_names": "a builtin does not tell its parameters: all go to 'args'",
     "rewards/grading/tasks/math.py: is_same": "what is no mathematics equals only its own text: that is what it asks",

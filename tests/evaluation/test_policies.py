@@ -6,7 +6,7 @@ import pytest
 from learnloop.core.errors import ActionError, UsageError
 from learnloop.core.protocols import Policy, Sample
 from learnloop.evaluation.policies import (
-    Choice,
+    DecisionPoint,
     FixedPolicy,
     FrequentPolicy,
     UniformPolicy,
@@ -60,19 +60,19 @@ def test_the_most_frequent_of_those_that_are_allowed() -> None:
 )
 def test_what_is_no_distribution_is_refused_with_policy_and_unit(values: list[float], fault: str) -> None:
     with pytest.raises(UsageError, match=fault) as caught:
-        distributions(Canned(values), [Choice("task-7", {}, ["a", "b"], [True, False])])  # type: ignore[arg-type]
+        distributions(Canned(values), [DecisionPoint("task-7", {}, ["a", "b"], [True, False])])  # type: ignore[arg-type]
     assert "Canned" in str(caught.value)
     assert "'task-7'" in str(caught.value)
 
 
 def test_float32_rounding_is_accepted() -> None:
     values = np.array([1 / 3, 2 / 3], dtype=np.float32)
-    (row,) = distributions(Canned(values), [Choice("u", {}, ["a", "b"], None)])  # type: ignore[arg-type]
+    (row,) = distributions(Canned(values), [DecisionPoint("u", {}, ["a", "b"], None)])  # type: ignore[arg-type]
     assert row.dtype == np.float64
 
 
 def test_choices_may_differ_in_their_actions() -> None:
-    choices = [Choice("u", {}, ["a", "b"], None), Choice("v", {}, ["a", "b", "c"], [True, True, False])]
+    choices = [DecisionPoint("u", {}, ["a", "b"], None), DecisionPoint("v", {}, ["a", "b", "c"], [True, True, False])]
     assert [row.tolist() for row in distributions(UniformPolicy(), choices)] == [[0.5, 0.5], [0.5, 0.5, 0.0]]
     assert distributions(UniformPolicy(), []) == []
 
@@ -95,6 +95,8 @@ def test_a_policy_is_asked_once_about_the_same_objects() -> None:
             return super().probabilities(context, actions, mask)  # type: ignore[arg-type]
 
     first, second, actions = {"x": 1}, {"x": 1}, ["a", "b"]
-    choices = [Choice(unit, context, actions, None) for unit, context in (("u", first), ("v", first), ("w", second))]
+    choices = [
+        DecisionPoint(unit, context, actions, None) for unit, context in (("u", first), ("v", first), ("w", second))
+    ]
     assert [row.tolist() for row in distributions(Counting(), choices)] == [[0.5, 0.5]] * 3
     assert len(asked) == 2

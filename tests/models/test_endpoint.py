@@ -22,7 +22,7 @@ from learnloop.core.errors import (
     UnreachableError,
     UsageError,
 )
-from learnloop.models import Budget, ChatEndpoint, ChatRequest, EndpointConfig, Message, TokenLogprob, Tool, ToolCall
+from learnloop.models import Budget, ChatEndpoint, ChatRequest, EndpointConfig, Message, TokenLogprob, Tool, ToolRequest
 from tests.loopback import Answer, Fault, LoopbackServer
 from tests.loopback import ToolCall as LoopbackCall
 from tests.waiting import PATIENCE_SECONDS
@@ -173,7 +173,7 @@ WEATHER = Tool(name="weather", description="of a city", parameters={"type": "obj
 TALK = [
     Message(role="system", content="Be brief."),
     Message(role="user", content=[{"type": "text", "text": "Weather in Rome?"}]),
-    Message(role="assistant", tool_calls=(ToolCall(id="c1", name="weather", arguments='{"city": "Rome"}'),)),
+    Message(role="assistant", tool_calls=(ToolRequest(id="c1", name="weather", arguments='{"city": "Rome"}'),)),
     Message(role="tool", content="sunny", tool_call_id="c1"),
 ]
 
@@ -298,7 +298,7 @@ def test_redirects_are_not_followed(server: LoopbackServer) -> None:
 
 def test_arguments_that_are_no_json() -> None:
     with pytest.raises(FormatError, match=r"the arguments of f are not a JSON object.*: \[1"):
-        ToolCall(id="1", name="f", arguments="[1").parsed()
+        ToolRequest(id="1", name="f", arguments="[1").parsed()
 
 
 # Keys ----------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 
-from learnloop.sandbox import Command, Limits, Outcome, Sandbox
+from learnloop.sandbox import Command, CommandOutcome, Limits, Sandbox
 from learnloop.sandbox.cgroups import find_trees
 
 
@@ -17,7 +17,7 @@ def python(code: str, *arguments: str, **more: Any) -> Command:
     return Command(argv=["python", "-c", textwrap.dedent(code), *arguments], **more)
 
 
-def run(sandbox: Sandbox, code: str, *arguments: str, limits: Limits | None = None, **more: Any) -> Outcome:
+def run(sandbox: Sandbox, code: str, *arguments: str, limits: Limits | None = None, **more: Any) -> CommandOutcome:
     """Runs Python code in the sandbox."""
     return sandbox.run(python(code, *arguments, **more), limits)
 

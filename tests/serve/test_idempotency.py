@@ -22,7 +22,7 @@ from learnloop.loop.workspace.api_keys import create_key
 from learnloop.loop.workspace.idempotent_answers import (
     CLAIM_SECONDS,
     KEPT_HOURS,
-    Claim,
+    RequestClaim,
     claim_request,
     keep_answer,
     release_request,
@@ -280,11 +280,11 @@ def test_a_server_that_dies_in_between(place: Workspace, start: Start) -> None:
 def test_a_run_that_took_too_long_does_not_overwrite(place: Workspace) -> None:
     table = schema.idempotent_answers
     first = claim_request(place, "id", "print")
-    assert isinstance(first, Claim)
+    assert isinstance(first, RequestClaim)
     earlier = now() - timedelta(seconds=CLAIM_SECONDS + 1)
     place.store.run(lambda connection: connection.execute(update(table).values(created_at=earlier)))
     second = claim_request(place, "id", "print")
-    assert isinstance(second, Claim)
+    assert isinstance(second, RequestClaim)
     assert (second.effect_id, second.run_id == first.run_id) == (first.effect_id, False)
     release_request(place, first)
     with pytest.raises(ConflictError, match="took so long"):
@@ -300,12 +300,13 @@ def test_old_answers_go(place: Workspace) -> None:
     assert remove_old_answers(place) == 0
     for name in ("old", "new"):
         claim = claim_request(place, name, "print")
-        assert isinstance(claim, Claim)
+        assert isinstance(claim, RequestClaim)
         keep_answer(place, claim, 200, "text/plain", b"")
     earlier = now() - timedelta(hours=KEPT_HOURS, seconds=1)
     only = update(table).where(table.c.idempotent_answer_id == "old").values(created_at=earlier)
     place.store.run(lambda connection: connection.execute(only))
-    assert isinstance(claim_request(place, "old", "other"), Claim)  # not kept any longer, also before it is removed
+    # Not kept any longer, also before it is removed.
+    assert isinstance(claim_request(place, "old", "other"), RequestClaim)
     place.store.run(lambda connection: connection.execute(only))
     assert remove_old_answers(place) == 1
     assert [each.idempotent_answer_id for each in place.store.select(IdempotentAnswer)] == ["new"]

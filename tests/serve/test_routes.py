@@ -13,7 +13,7 @@ from learnloop.compat.groups import COMPATIBLE_GROUPS
 from learnloop.core.records import ApiScope, Reward
 from learnloop.loop import Loop, Workspace
 from learnloop.loop.workspace.settings import find_settings
-from learnloop.serve import Limits, Operations
+from learnloop.serve import Operations, RequestLimits
 from learnloop.serve.app import GROUPS
 from learnloop.serve.http.openapi import describe
 from learnloop.serve.http.site import Site
@@ -155,7 +155,7 @@ def test_ids_that_attack(filled: Workspace, start: Start, tmp_path: Path) -> Non
 
 
 def test_a_busy_store_is_told(start: Start) -> None:
-    server = start(limits=Limits(num_threads=1, num_waiting=-1))
+    server = start(limits=RequestLimits(num_threads=1, num_waiting=-1))
     reply = server.ask("GET", "/v1/episodes")
     assert (reply.status, reply.json()["type"]) == (503, "urn:learnloop:problem:busy")
 

@@ -94,7 +94,7 @@ def train(
         check_name("a policy", name)  # before hours of training
     _refuse_contradictions(ctx)
     settings = command_settings()
-    named = _given(network=network, device=device, checkpoint_interval=checkpoint_interval)
+    named = _keep_given(network=network, device=device, checkpoint_interval=checkpoint_interval)
     options = _joined(values_by_name(assignments), named)
     # What environments print is not a result of this command.
     with redirect_stdout(sys.stderr), _watch() as on_progress:
@@ -197,7 +197,7 @@ def _joined(assigned: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     return {**assigned, **given}
 
 
-def _given(**options: Any) -> dict[str, Any]:
+def _keep_given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 

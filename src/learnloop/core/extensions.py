@@ -144,7 +144,7 @@ class ExtensionPoint:
             check: called with the name and the value of what was added; raises UsageError where it is none of
                 the kind.
         """
-        found = [self._told(name, BUILT_IN, value) for name, value in built_in.items()]
+        found = [self._describe_value(name, BUILT_IN, value) for name, value in built_in.items()]
         for name in self.names():
             source = HERE if self.is_local(name) else self._source(name)
             try:
@@ -159,10 +159,10 @@ class ExtensionPoint:
             except (ExtensionError, UsageError) as error:
                 found.append(Extension(kind=self.kind, name=name, source=source, error=str(error)))
             else:
-                found.append(self._told(name, source, value))
+                found.append(self._describe_value(name, source, value))
         return found
 
-    def _told(self, name: str, source: str, value: Any) -> Extension:
+    def _describe_value(self, name: str, source: str, value: Any) -> Extension:
         text = value if isinstance(value, str) else getattr(value, "__doc__", None) or ""
         return Extension(kind=self.kind, name=name, source=source, description=text.strip().partition("\n")[0])
 

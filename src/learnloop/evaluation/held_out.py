@@ -13,7 +13,7 @@ from learnloop.core.arrays import F64, Bools
 from learnloop.core.decoding import decode_json
 from learnloop.core.errors import FormatError, RewardError, UsageError
 from learnloop.core.protocols import Context, Policy
-from learnloop.evaluation.policies import Choice, distributions
+from learnloop.evaluation.policies import DecisionPoint, distributions
 
 OUTCOMES_SCHEMA = "learnloop.outcomes/v1"
 
@@ -86,8 +86,8 @@ class OutcomeTable:
         table[~allowed] = np.nan  # unknown, and never read
         self._rewards, self._allowed = table, allowed
         masks_by_row = [None] * shape[0] if self.masks is None else self.masks.tolist()
-        self._choices = [
-            Choice(unit, context, self.actions, mask)
+        self._points = [
+            DecisionPoint(unit, context, self.actions, mask)
             for unit, context, mask in zip(self._units, self.contexts, masks_by_row, strict=True)
         ]
 
@@ -113,7 +113,7 @@ class OutcomeTable:
         Raises:
             UsageError: the policy does not give a distribution over the allowed actions.
         """
-        chosen = np.reshape(distributions(policy, self._choices), self._rewards.shape)
+        chosen = np.reshape(distributions(policy, self._points), self._rewards.shape)
         earned: F64 = np.sum(chosen * self._rewards, axis=1, where=self._allowed)
         return earned
 

@@ -12,7 +12,7 @@ from learnloop.core.arrays import F64, Indices
 from learnloop.core.errors import UsageError
 from learnloop.core.protocols import HeldOut, Policy, Sample
 from learnloop.evaluation.overlap import Overlap, overlap_of
-from learnloop.evaluation.policies import Choice, distributions, logged_probabilities
+from learnloop.evaluation.policies import DecisionPoint, distributions, logged_probabilities
 
 
 @runtime_checkable
@@ -53,12 +53,12 @@ class MatchedDecisions(_SamplesOfUnits):
 
     def __init__(self, samples: Sequence[Sample], matches: Sequence[str]) -> None:
         super().__init__(samples)
-        self._choices = [Choice(each.unit, each.context, each.actions, each.mask) for each in samples]
+        self._points = [DecisionPoint(each.unit, each.context, each.actions, each.mask) for each in samples]
         self._positions = [each.actions.index(match) for each, match in zip(samples, matches, strict=True)]
 
     def rewards(self, policy: Policy) -> F64:
         """Returns the probability of what should be chosen, averaged within each unit, shape ``(num_units,)``."""
-        rows = distributions(policy, self._choices)
+        rows = distributions(policy, self._points)
         matched = [row[at] for row, at in zip(rows, self._positions, strict=True)]
         return self._unit_means(np.array(matched, dtype=np.float64))
 

@@ -21,7 +21,7 @@ from learnloop.core.seeding import generator
 from learnloop.evaluation.intervals import Interval, bernstein_bounds, percentile_interval
 from learnloop.evaluation.logged import check_offered, checked_propensities, unit_rows
 from learnloop.evaluation.overlap import MAX_WEIGHT_Z, Overlap, overlap_of
-from learnloop.evaluation.policies import Choice, distributions
+from learnloop.evaluation.policies import DecisionPoint, distributions
 from learnloop.evaluation.tables import ends_of, html_table
 
 Estimator = Literal["ips", "snips", "dr"]
@@ -138,7 +138,7 @@ def estimate_value(
     options = options or EstimateOptions()
     propensities = checked_propensities([sample.propensity for sample in samples])
     check_offered(samples)
-    rows = distributions(policy, [Choice(each.unit, each.context, each.actions, each.mask) for each in samples])
+    rows = distributions(policy, [DecisionPoint(each.unit, each.context, each.actions, each.mask) for each in samples])
     return estimate_rows(rows, samples, propensities, reward_model=reward_model, options=options)
 
 
@@ -195,7 +195,7 @@ def estimate_arrays(logged: LoggedArrays, options: EstimateOptions) -> Estimate:
         RewardError: too many rewards are missing, or one is outside of the range; the message has the count.
         UsageError: arrays of different lengths, or a weight below 0 or not finite.
     """
-    logged, num_missing = _known(logged, options)
+    logged, num_missing = _keep_rewarded(logged, options)
     numerator, denominator = _parts(logged, options.estimator)
     overlap = _overlap(logged)
     with np.errstate(invalid="ignore"):  # 0 / 0: there is no decision, or the log knows none of the policy's
@@ -216,7 +216,7 @@ def estimate_arrays(logged: LoggedArrays, options: EstimateOptions) -> Estimate:
     )
 
 
-def _known(logged: LoggedArrays, options: EstimateOptions) -> tuple[LoggedArrays, int]:
+def _keep_rewarded(logged: LoggedArrays, options: EstimateOptions) -> tuple[LoggedArrays, int]:
     """Returns the rows of which the reward is known, and how many others there are."""
     rewards = np.asarray(logged.rewards, dtype=np.float64)
     weights = np.asarray(logged.weights, dtype=np.float64)

@@ -67,7 +67,7 @@ class FixedPolicy:
         return chosen
 
 
-class Choice(NamedTuple):
+class DecisionPoint(NamedTuple):
     """Where a policy is asked: a held-out task or a logged decision."""
 
     unit: str
@@ -76,10 +76,10 @@ class Choice(NamedTuple):
     mask: Sequence[bool] | None
 
 
-def distributions(policy: Policy, choices: Sequence[Choice]) -> list[F64]:
-    """Returns ``policy``'s probabilities for each choice, each of shape ``(len(actions),)``, after checking them all.
+def distributions(policy: Policy, points: Sequence[DecisionPoint]) -> list[F64]:
+    """Returns ``policy``'s probabilities for each point, each of shape ``(len(actions),)``, after checking them all.
 
-    Choices of the same objects (context, actions and mask) are asked about once, and share the array.
+    Points of the same objects (context, actions and mask) are asked about once, and share the array.
 
     Raises:
         UsageError: they are not a distribution over the allowed actions (a NaN, a wrong shape, a wrong sum); the
@@ -87,44 +87,44 @@ def distributions(policy: Policy, choices: Sequence[Choice]) -> list[F64]:
     """
     asked: dict[tuple[int, int, int], F64] = {}
     rows = []
-    for choice in choices:
-        key = (id(choice.context), id(choice.actions), id(choice.mask))
+    for point in points:
+        key = (id(point.context), id(point.actions), id(point.mask))
         row = asked.get(key)
         if row is None:
-            found = policy.probabilities(choice.context, choice.actions, choice.mask)
+            found = policy.probabilities(point.context, point.actions, point.mask)
             row = asked[key] = np.asarray(found, dtype=np.float64)
         rows.append(row)
-    sizes = [len(choice.actions) for choice in choices]
+    sizes = [len(point.actions) for point in points]
     fits = all(row.shape == (size,) for row, size in zip(rows, sizes, strict=True))
-    if not rows or (fits and _all_sound(rows, sizes, choices)):
+    if not rows or (fits and _all_sound(rows, sizes, points)):
         return rows
-    for row, choice in zip(rows, choices, strict=True):  # slow, to find the first fault and name it
-        fault = _fault(row, choice)
+    for row, point in zip(rows, points, strict=True):  # slow, to find the first fault and name it
+        fault = _fault(row, point)
         if fault:
             raise UsageError(
-                f"the policy ({type(policy).__name__}) gave {fault} for unit {choice.unit!r}; it cannot be evaluated"
+                f"the policy ({type(policy).__name__}) gave {fault} for unit {point.unit!r}; it cannot be evaluated"
             )
     return rows
 
 
-def _all_sound(rows: list[F64], sizes: list[int], choices: Sequence[Choice]) -> bool:
+def _all_sound(rows: list[F64], sizes: list[int], points: Sequence[DecisionPoint]) -> bool:
     flat = np.concatenate(rows)
     sums = np.add.reduceat(flat, np.cumsum([0, *sizes[:-1]]))
-    for row, choice in zip(rows, choices, strict=True):
-        if choice.mask is not None and np.any(row[~np.asarray(choice.mask, dtype=bool)]):
+    for row, point in zip(rows, points, strict=True):
+        if point.mask is not None and np.any(row[~np.asarray(point.mask, dtype=bool)]):
             return False
     return bool(np.all(flat >= 0) and np.all(np.abs(sums - 1) <= _TOLERANCE))
 
 
-def _fault(row: F64, choice: Choice) -> str | None:
-    size = len(choice.actions)
+def _fault(row: F64, point: DecisionPoint) -> str | None:
+    size = len(point.actions)
     if row.shape != (size,):
         return f"an array of shape {row.shape} instead of ({size},)"
     if not np.all(np.isfinite(row)):
         return f"a probability that is not finite ({row.tolist()})"
     if np.any(row < 0) or abs(float(row.sum()) - 1) > _TOLERANCE:
         return f"probabilities that are negative or do not sum to 1 ({row.tolist()})"
-    if choice.mask is not None and np.any(row[~np.asarray(choice.mask, dtype=bool)] > 0):
+    if point.mask is not None and np.any(row[~np.asarray(point.mask, dtype=bool)] > 0):
         return f"probability to an action that the mask forbids ({row.tolist()})"
     return None
 
@@ -135,8 +135,8 @@ def logged_probabilities(policy: Policy, samples: Sequence[Sample]) -> F64:
     Raises:
         UsageError: the policy does not give a distribution over the allowed actions.
     """
-    choices = [Choice(sample.unit, sample.context, sample.actions, sample.mask) for sample in samples]
-    rows = distributions(policy, choices)
+    points = [DecisionPoint(sample.unit, sample.context, sample.actions, sample.mask) for sample in samples]
+    rows = distributions(policy, points)
     return np.array(
         [row[sample.actions.index(sample.action)] for row, sample in zip(rows, samples, strict=True)], dtype=np.float64
     )

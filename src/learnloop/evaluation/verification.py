@@ -412,7 +412,7 @@ def _judge(tests: Sequence[ArmTest], options: VerificationOptions) -> tuple[Verd
     reasons = [
         f"worse than {test.against} by {-test.difference:.4g} (p = {test.p_value_worse:.3g}, {test.name})"
         if test in worse
-        else f"not better than {test.against}{_known(test, options)}: {_figures(test)} > {alpha:g}"
+        else f"not better than {test.against}{_note_hindsight(test, options)}: {_figures(test)} > {alpha:g}"
         for test in failed
     ]
     regressed = set_apart and any(test.name == "paired_sign_flip" for test in worse)
@@ -427,7 +427,7 @@ def _rare_loss_reason(test: ArmTest) -> str:
     )
 
 
-def _known(test: ArmTest, options: VerificationOptions) -> str:
+def _note_hindsight(test: ArmTest, options: VerificationOptions) -> str:
     return ", which is known only in hindsight" if test.against in options.hindsight else ""
 
 

@@ -1,7 +1,7 @@
 """Clients for models: chat models behind any OpenAI-compatible address, and embedders, local or behind one."""
 
 from learnloop.models.budget import Budget
-from learnloop.models.chat import ChatRequest, Completion, Message, TokenLogprob, Tool, ToolCall
+from learnloop.models.chat import ChatRequest, Completion, Message, TokenLogprob, Tool, ToolRequest
 from learnloop.models.chat_stream import ChatStream
 from learnloop.models.embedders import EmbedderConfig, make_embedder
 from learnloop.models.endpoint import ChatEndpoint
@@ -25,7 +25,7 @@ __all__ = [
     "Message",
     "TokenLogprob",
     "Tool",
-    "ToolCall",
+    "ToolRequest",
     "VectorCache",
     "make_embedder",
 ]

@@ -13,7 +13,7 @@ from learnloop.core.errors import UsageError
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 
 
-class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A call of a tool that the model asks for."""
 
     id: str
@@ -38,7 +38,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     content: str | list[dict[str, Any]] | None = None
     """Text, or a list of parts as the endpoint takes them; None: only calls of tools."""
     name: str | None = None
-    tool_calls: tuple[ToolCall, ...] = ()
+    tool_calls: tuple[ToolRequest, ...] = ()
     tool_call_id: str | None = None
     """Of a ``tool`` message: the call that this is the result of."""
 
@@ -98,7 +98,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
 
     content: str | None
     """None: it consists of calls of tools."""
-    tool_calls: tuple[ToolCall, ...] = ()
+    tool_calls: tuple[ToolRequest, ...] = ()
     finish_reason: str | None = None
     """``stop``, ``length`` (cut by ``max_tokens``), ``tool_calls``, ``content_filter`` ..."""
     num_prompt_tokens: int | None = None

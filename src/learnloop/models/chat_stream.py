@@ -26,7 +26,7 @@ class ChatStream:
         """For ``ChatEndpoint.stream``: an answer that begins, or one that was kept, which is one piece."""
         self._exchange = exchange
         self._completion = kept
-        self._pieces = _kept(kept) if question is None or exchange is None else self._read(question, exchange)
+        self._pieces = _yield_kept(kept) if question is None or exchange is None else self._read(question, exchange)
 
     def __enter__(self) -> Self:
         """Returns itself."""
@@ -72,7 +72,7 @@ class ChatStream:
             with transport.failures(exchange.limit_seconds):
                 if "json" in (exchange.reply.header("Content-Type") or ""):  # it does not stream
                     self._completion = question.read(exchange)
-                    yield from _kept(self._completion)
+                    yield from _yield_kept(self._completion)
                 else:
                     yield from self._read_events(question, exchange)
         except PassingError as failure:
@@ -95,6 +95,6 @@ class ChatStream:
         self._completion = question.finish(exchange, answer.encoded())
 
 
-def _kept(completion: Completion | None) -> Generator[str, None, None]:
+def _yield_kept(completion: Completion | None) -> Generator[str, None, None]:
     if completion is not None and completion.content:
         yield completion.content

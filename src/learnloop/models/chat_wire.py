@@ -9,7 +9,7 @@ import msgspec
 
 from learnloop.core.decoding import decode_json
 from learnloop.core.errors import UnreachableError, UsageError
-from learnloop.models.chat import ChatRequest, Completion, Message, TokenLogprob, Tool, ToolCall
+from learnloop.models.chat import ChatRequest, Completion, Message, TokenLogprob, Tool, ToolRequest
 from learnloop.models.endpoint_config import EndpointConfig
 
 _SHOWN = 200
@@ -157,9 +157,9 @@ def read_answer(data: bytes, where: str) -> Completion:
     )
 
 
-def _tool_call(call: _Call, number: int) -> ToolCall:
+def _tool_call(call: _Call, number: int) -> ToolRequest:
     function = call.function
-    return ToolCall(id=call.id or f"call_{number}", name=function.name or "", arguments=function.arguments or "")
+    return ToolRequest(id=call.id or f"call_{number}", name=function.name or "", arguments=function.arguments or "")
 
 
 def _logprobs(found: _Logprobs | None) -> tuple[TokenLogprob, ...] | None:

@@ -48,7 +48,7 @@ class ChatEndpoint(Client):
             ConflictError: ``max_requests`` or ``max_total_tokens`` are used up.
         """
         question = self._question(asked)
-        kept = self._kept(question)
+        kept = self._find_kept(question)
         if kept is not None:
             return kept
         return self._transport.ask(question.body, question.num_tokens, question.read, deadline_seconds)
@@ -71,7 +71,7 @@ class ChatEndpoint(Client):
         An answer that has begun is not asked for again when it breaks off.
         """
         question = self._question(asked)
-        kept = self._kept(question)
+        kept = self._find_kept(question)
         if kept is not None:
             return ChatStream(kept=kept)
         exchange = self._transport.ask(question.streaming_body(), question.num_tokens, lambda begun: begun)
@@ -80,7 +80,7 @@ class ChatEndpoint(Client):
     def _question(self, asked: Asked) -> ChatQuestion:
         return ChatQuestion(self._config, self._transport, self._cache, asked)
 
-    def _kept(self, question: ChatQuestion) -> Completion | None:
+    def _find_kept(self, question: ChatQuestion) -> Completion | None:
         kept = question.kept()
         if kept is not None:
             with self._lock:

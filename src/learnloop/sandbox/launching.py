@@ -13,11 +13,11 @@ import msgspec
 from learnloop.core.errors import SandboxError
 from learnloop.sandbox.cgroups import Group, groups_of
 from learnloop.sandbox.interrupts import uninterrupted
-from learnloop.sandbox.records import Command, Limits, Outcome
+from learnloop.sandbox.records import Command, CommandOutcome, Limits
 from learnloop.sandbox.running import Running
 
 
-def launch(command: Command, limits: Limits) -> Outcome:
+def launch(command: Command, limits: Limits) -> CommandOutcome:
     """Runs a command in a sandbox of its own and returns what came of it."""
     with contextlib.ExitStack() as stack:
         with uninterrupted():
@@ -27,7 +27,7 @@ def launch(command: Command, limits: Limits) -> Outcome:
         return _with_files(running, command, running.listen(command.stdin, group))
 
 
-def launch_pair(first: Command, second: Command, limits: Limits) -> tuple[Outcome, Outcome]:
+def launch_pair(first: Command, second: Command, limits: Limits) -> tuple[CommandOutcome, CommandOutcome]:
     """Runs two commands in two sandboxes between which two pipes go; ``Sandbox.run_pair`` says how."""
     with contextlib.ExitStack() as stack:
         with uninterrupted(), _two_pipes() as links:
@@ -76,7 +76,7 @@ def _make_group(limits: Limits, stack: contextlib.ExitStack) -> Group | None:
     return group
 
 
-def _with_files(running: Running, command: Command, outcome: Outcome) -> Outcome:
+def _with_files(running: Running, command: Command, outcome: CommandOutcome) -> CommandOutcome:
     with uninterrupted():
         found = running.collect(command.returns)
     return msgspec.structs.replace(outcome, files=found.files, left_out=found.left_out)

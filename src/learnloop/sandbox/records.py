@@ -59,7 +59,7 @@ class Ending(StrEnum):
     """The first of a pair ended, so the second was killed."""
 
 
-class Outcome(Record, frozen=True, kw_only=True):
+class CommandOutcome(Record, frozen=True, kw_only=True):
     """What came of a run. Of these, only the output, the files and the exit code are for the code to say."""
 
     exit_code: int | None

@@ -26,7 +26,7 @@ from learnloop.sandbox.cgroups import Group
 from learnloop.sandbox.collecting import Collected, collect
 from learnloop.sandbox.interrupts import uninterrupted
 from learnloop.sandbox.layout import ENVIRONMENT, PYTHON, WORK, arguments
-from learnloop.sandbox.records import Command, Ending, Limits, Outcome
+from learnloop.sandbox.records import Command, CommandOutcome, Ending, Limits
 from learnloop.sandbox.seccomp import build_filter
 
 START_SECONDS = 60.0
@@ -171,7 +171,7 @@ class Running:
         with contextlib.suppress(BrokenPipeError):  # it was killed; that is found when it is listened to
             os.write(self._pipe(0), b"\n")
 
-    def listen(self, stdin: bytes, group: Group | None) -> Outcome:
+    def listen(self, stdin: bytes, group: Group | None) -> CommandOutcome:
         """Feeds and hears the command until it ends, or is ended for what it used; ``collect`` brings its files."""
         if self._process is None or self._first is None:
             raise SandboxError("the sandbox was not started")
@@ -191,7 +191,7 @@ class Running:
             ended_by = Ending.PARTNER
         used = group.cpu_seconds if group is not None else self._cpu_seconds if ended_by is None else None
         code, number = (None, int(signal.SIGKILL)) if ended_by is not None else _read_status(status)
-        return Outcome(
+        return CommandOutcome(
             exit_code=code,
             signal=number,
             ended_by=ended_by or self._own_end(number, used, group),

@@ -11,7 +11,7 @@ from learnloop.core.errors import SandboxError, UsageError
 from learnloop.sandbox.launching import launch, launch_pair
 from learnloop.sandbox.layout import PYTHON
 from learnloop.sandbox.probing import probe
-from learnloop.sandbox.records import MIB, Command, Limits, Outcome, SandboxReport
+from learnloop.sandbox.records import MIB, Command, CommandOutcome, Limits, SandboxReport
 
 MAX_FILES = 200
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -55,7 +55,7 @@ class Sandbox:
         self.python = PYTHON
         """The path of the interpreter inside."""
 
-    def run(self, command: Command, limits: Limits | None = None) -> Outcome:
+    def run(self, command: Command, limits: Limits | None = None) -> CommandOutcome:
         """Runs a command and returns what came of it. Threads may call this at the same time.
 
         Raises:
@@ -64,7 +64,9 @@ class Sandbox:
         """
         return launch(command, self._prepare([command], limits))
 
-    def run_pair(self, first: Command, second: Command, limits: Limits | None = None) -> tuple[Outcome, Outcome]:
+    def run_pair(
+        self, first: Command, second: Command, limits: Limits | None = None
+    ) -> tuple[CommandOutcome, CommandOutcome]:
         """Runs two commands in two sandboxes that share nothing but two pipes, and returns what came of both.
 
         Each reads on descriptor 3 what the other writes on its descriptor 4. The limits are each one's. When the first

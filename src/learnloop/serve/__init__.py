@@ -54,7 +54,7 @@ from learnloop.serve.http.calls import call_of, read_body
 from learnloop.serve.http.json_bodies import answer, read_json
 from learnloop.serve.http.operations import Operations
 from learnloop.serve.http.problems import FieldError, Problem
-from learnloop.serve.http.site import Limits
+from learnloop.serve.http.site import RequestLimits
 from learnloop.serve.options import ServeOptions
 from learnloop.serve.routes.gateway import GatewayOptions, make_gateway
 from learnloop.serve.server import Listening, serve
@@ -64,10 +64,10 @@ __all__ = [
     "Application",
     "FieldError",
     "GatewayOptions",
-    "Limits",
     "Listening",
     "Operations",
     "Problem",
+    "RequestLimits",
     "ServeOptions",
     "Service",
     "answer",

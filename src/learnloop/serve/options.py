@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from learnloop.serve.http.site import Limits
+from learnloop.serve.http.site import RequestLimits
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8700
@@ -33,4 +33,4 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Whether policies of the decision service learn, in a process beside the server."""
     drain_seconds: float = 7.0
     """How long running requests may take to end when the server stops."""
-    limits: Limits = Limits()
+    limits: RequestLimits = RequestLimits()

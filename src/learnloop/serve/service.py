@@ -26,7 +26,13 @@ from learnloop.core.records import ApiScope
 from learnloop.core.version import __version__
 from learnloop.loop import Workspace
 from learnloop.loop.workspace.api_keys import list_keys
-from learnloop.loop.workspace.idempotent_answers import RUNNING, Claim, claim_request, keep_answer, release_request
+from learnloop.loop.workspace.idempotent_answers import (
+    RUNNING,
+    RequestClaim,
+    claim_request,
+    keep_answer,
+    release_request,
+)
 from learnloop.serve.http.problems import ErrorTable
 from learnloop.serve.http.site import About, KeptAnswer, Site
 from learnloop.serve.http.threads import Threads
@@ -86,10 +92,10 @@ class StoredAnswers:
         self._threads = threads
         self._errors = errors
 
-    async def claim(self, answer_id: str, fingerprint: str) -> Claim | KeptAnswer:
+    async def claim(self, answer_id: str, fingerprint: str) -> RequestClaim | KeptAnswer:
         """Claims a request, or returns what is known of it where it is not to be run."""
         found = await self._call(claim_request, answer_id, fingerprint)
-        if isinstance(found, Claim):
+        if isinstance(found, RequestClaim):
             return found
         status = None if found.status == RUNNING else found.status
         return KeptAnswer(found.fingerprint, status, found.media_type, found.body)

@@ -351,7 +351,7 @@ def run(incoming: int, outgoing: int) -> None:
     except (EOFError, BrokenPipeError) as error:
         raise SystemExit(0) from error  # nobody is there any more
     except LearnloopError as error:
-        _tell(channel, _Failure(type(error).__name__, _told(error)))
+        _tell(channel, _Failure(type(error).__name__, _describe_error(error)))
         raise SystemExit(error.exit_code) from error
     except Exception as error:
         _tell(channel, _Failure("LearnloopError", f"it failed\n{traceback.format_exc()}"))
@@ -385,7 +385,7 @@ def _end_with(handle: int) -> None:
     os._exit(1)
 
 
-def _told(error: LearnloopError) -> str:
+def _describe_error(error: LearnloopError) -> str:
     """Returns the words of an error, with the traceback of its cause where that is of another's code."""
     cause = error.__cause__
     if cause is None or isinstance(cause, LearnloopError):

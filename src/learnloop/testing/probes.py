@@ -32,9 +32,9 @@ from learnloop.envs.probes import NOISE_SIZE, TARGET
 
 Family = Literal["actor-critic", "q", "soft-q"]
 Quantity = Literal["value", "action_probabilities", "action_values", "action", "action_value"]
-Outcome = tuple[float, float | None]
+ProbeStep = tuple[float, float | None]
 """A reward and the next observation; None: the episode ends."""
-State = Sequence[Outcome] | Callable[[float], Outcome]
+State = Sequence[ProbeStep] | Callable[[float], ProbeStep]
 """The outcome of each discrete action, or of any continuous one."""
 
 GAMMA = 0.5
@@ -92,7 +92,7 @@ class Probe(NamedTuple):
     name: str
     env: str
     catches: str
-    states: Mapping[float, Sequence[Outcome]]
+    states: Mapping[float, Sequence[ProbeStep]]
     """Observation -> outcome of each discrete action."""
     best: float | None = None
     """The best reward where a continuous action matters, which falls off with its squared distance from a target."""
@@ -231,21 +231,21 @@ def answers(
         UsageError: as ``expectations``, or ``judged`` lacks what the family needs.
     """
     expected = expectations(probe, family, temperature=temperature, continuous=continuous)
-    return [ProbeAnswer(each, _found(each, judged, PROBES[probe].num_noises)) for each in expected]
+    return [ProbeAnswer(each, _measure_answer(each, judged, PROBES[probe].num_noises)) for each in expected]
 
 
-def _found(each: Expectation, judged: Judged, num_noises: int) -> float:
+def _measure_answer(each: Expectation, judged: Judged, num_noises: int) -> float:
     says: Callable[..., Any] | None = getattr(judged, each.quantity)
     if says is None:
         raise UsageError(f"the judged algorithm does not give {each.quantity}, which its family needs")
     if not num_noises:
-        return _said(says, each, np.array([each.observation], dtype=np.float32))
+        return _ask_judged(says, each, np.array([each.observation], dtype=np.float32))
     noises = generator(0, "probe-noise").uniform(-1.0, 1.0, (NUM_NOISES, num_noises))
     shown = [np.array([each.observation, *noise], dtype=np.float32) for noise in noises]
-    return float(np.mean([_said(says, each, observation) for observation in shown]))
+    return float(np.mean([_ask_judged(says, each, observation) for observation in shown]))
 
 
-def _said(says: Callable[..., Any], each: Expectation, observation: F32) -> float:
+def _ask_judged(says: Callable[..., Any], each: Expectation, observation: F32) -> float:
     if each.quantity == "action_value":
         return float(says(observation, np.array([each.action], dtype=np.float32)))
     answer = np.asarray(says(observation), dtype=np.float64).reshape(-1)
@@ -277,7 +277,7 @@ def _discrete(probe: Probe, family: Family, temperature: float | None) -> list[E
     return found
 
 
-def _solve(states: Mapping[float, Sequence[Outcome]], temperature: float | None) -> dict[float, float]:
+def _solve(states: Mapping[float, Sequence[ProbeStep]], temperature: float | None) -> dict[float, float]:
     """Returns V of each observation by value iteration."""
     values = dict.fromkeys(states, 0.0)
     for _ in range(NUM_SWEEPS):
@@ -285,7 +285,7 @@ def _solve(states: Mapping[float, Sequence[Outcome]], temperature: float | None)
     return values
 
 
-def _q_values(outcomes: Sequence[Outcome], values: Mapping[float, float]) -> list[float]:
+def _q_values(outcomes: Sequence[ProbeStep], values: Mapping[float, float]) -> list[float]:
     return [reward + (0.0 if after is None else GAMMA * values[after]) for reward, after in outcomes]
 
 

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from learnloop.serve.http.problems import Problem
-from learnloop.serve.http.site import Caller, Headers, Limits
+from learnloop.serve.http.site import Caller, Headers, RequestLimits
 from tests.serve.http.probes import plain, probes
 from tests.serve.running import Running, Start, status_of
 from tests.waiting import eventually
@@ -163,7 +163,7 @@ def test_a_group_keeps_a_part(start: Start) -> None:
 
 
 def test_too_many_requests_at_once(start: Start) -> None:
-    server = start(limits=Limits(num_active=0))
+    server = start(limits=RequestLimits(num_active=0))
     reply = server.ask("GET", "/livez")
     assert (reply.status, reply.json()["type"], reply.headers["retry-after"]) == (
         503,

@@ -12,7 +12,7 @@ import zlib
 import pytest
 
 from learnloop.serve.http.calls import Body
-from learnloop.serve.http.site import Limits
+from learnloop.serve.http.site import RequestLimits
 from tests.serve.http.probes import probes
 from tests.serve.running import Running, Start, read_all, status_of
 from tests.waiting import costs_at_most
@@ -82,7 +82,7 @@ def test_a_chunked_body_that_is_a_little_too_large_is_told_so(server: Running) -
 
 def test_a_slow_body_and_slow_headers_are_given_up(start: Start) -> None:
     """Slow-loris."""
-    server = start(probes, limits=Limits(body_seconds=0.4, header_seconds=0.4))
+    server = start(probes, limits=RequestLimits(body_seconds=0.4, header_seconds=0.4))
     cases = [HEAD + b"Content-Length: 100\r\n\r\nabc", HEAD + b"Transfer-Encoding: chunked\r\n\r\n", HEAD, b"", b"G"]
     for data in cases:
         with server.connect() as connection:
@@ -100,12 +100,12 @@ def test_a_slow_body_and_slow_headers_are_given_up(start: Start) -> None:
 
 
 def test_an_answer_may_take_longer_than_a_body(start: Start) -> None:
-    server = start(probes, limits=Limits(body_seconds=0.3))
+    server = start(probes, limits=RequestLimits(body_seconds=0.3))
     assert server.ask("POST", "/probe/stream", "1.0").body == b"." * 10
 
 
 def test_headers_that_drip_on_a_kept_connection_are_given_up(start: Start) -> None:
-    server = start(probes, limits=Limits(header_seconds=0.4))
+    server = start(probes, limits=RequestLimits(header_seconds=0.4))
     with server.connect() as connection:
         connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
         time.sleep(0.2)

@@ -18,7 +18,7 @@ from learnloop.serve.http.calls import Body, Call, set_call
 from learnloop.serve.http.ndjson import NDJSON, ndjson_answer, read_lines
 from learnloop.serve.http.operations import Operations
 from learnloop.serve.http.problems import Problem
-from learnloop.serve.http.site import Limits
+from learnloop.serve.http.site import RequestLimits
 from tests.serve.http.conftest import site
 from tests.serve.http.probes import TakenError, Thing
 from tests.serve.running import Reply, Running, Start, read_all
@@ -70,7 +70,7 @@ async def add_lined_large(request: Request) -> Response:
 def server(start: Start) -> Running:
     seen.clear()
     running.update(now=0, most=0)
-    return start(lined, limits=Limits(body_bytes=100_000))
+    return start(lined, limits=RequestLimits(body_bytes=100_000))
 
 
 def send(server: Running, body: str | bytes, path: str = "/lined", **headers: str) -> list[dict[str, Any]]:
@@ -112,7 +112,7 @@ def test_limits(server: Running) -> None:
 
 def test_a_body_that_breaks_off_is_the_last_line(server: Running, start: Start) -> None:
     head = f"POST /lined HTTP/1.1\r\nHost: localhost\r\nContent-Type: {NDJSON}\r\nTransfer-Encoding: chunked\r\n\r\n"
-    with start(lined, limits=Limits(body_seconds=1.0)).connect() as connection:
+    with start(lined, limits=RequestLimits(body_seconds=1.0)).connect() as connection:
         connection.sendall(head.encode() + b'e\r\n{"name": "a"}\n\r\n')
         answer = read_all(connection)  # the rest never comes
     assert b'"index":0,"status":201' in answer
@@ -168,7 +168,7 @@ def lines_of(parts: list[bytes], line_bytes: int) -> list[Any]:
     async def read() -> list[Any]:
         headers = {b"transfer-encoding": b"chunked"}
         scope: dict[str, Any] = {"type": "http", "headers": []}
-        set_call(scope, Call(site(), headers, "r", Body(Stream([*parts, b""]), headers, Limits())))
+        set_call(scope, Call(site(), headers, "r", Body(Stream([*parts, b""]), headers, RequestLimits())))
         return [line async for line in read_lines(Request(scope), Any, line_bytes=line_bytes)]  # type: ignore[type-var]
 
     return asyncio.run(read())

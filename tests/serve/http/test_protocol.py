@@ -15,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 
 from learnloop.serve.http.operations import Operations
 from learnloop.serve.http.protocol import GuardedProtocol, JoinedWrites
-from learnloop.serve.http.site import Limits
+from learnloop.serve.http.site import RequestLimits
 from tests.serve.http.conftest import run
 from tests.serve.http.probes import probes
 from tests.serve.running import Running, Start, read_all, status_of
@@ -42,14 +42,14 @@ GET = b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n"
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
     """One server for all tests of this file; it has patience with clients."""
-    running = run(probes, limits=Limits(header_bytes=8_192))
+    running = run(probes, limits=RequestLimits(header_bytes=8_192))
     yield running
     running.stop()
 
 
 @pytest.fixture
 def hasty(start: Start) -> Running:
-    return start(probes, limits=Limits(header_seconds=0.5))
+    return start(probes, limits=RequestLimits(header_seconds=0.5))
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An empty object."""
 
 
-class Message(msgspec.Struct, frozen=True):
+class NothingYet(msgspec.Struct, frozen=True):
     """Why there is nothing."""
 
     message: str
@@ -161,11 +161,11 @@ async def _mutating(service: Service) -> AsyncIterator[None]:
 operations = Operations("mutations", error_body=_error_body, error_media=(PROBLEM_TYPE,), lifespan=_mutating)
 
 
-@operations.get("/stats", scope=ApiScope.READ, response=TrainingStats | Message)
+@operations.get("/stats", scope=ApiScope.READ, response=TrainingStats | NothingYet)
 async def get_training_stats(request: Request) -> Response:
     """Show what came and was learned so far: averages over the last 100 episodes and updates."""
     stats = service_of(request).part(MutationLearner).stats()
-    return answer(Message("No training data yet") if stats is None else stats)
+    return answer(NothingYet("No training data yet") if stats is None else stats)
 
 
 @operations.post("/select_action", scope=ApiScope.ACT, request=SelectionBody, response=SelectedBody)
@@ -211,14 +211,14 @@ async def store_experience(request: Request) -> Response:
     return answer(StoredBody(buffer_size=size))
 
 
-@operations.post("/update", scope=ApiScope.TRAIN, request=Nothing, response=UpdateFigures | Message)
+@operations.post("/update", scope=ApiScope.TRAIN, request=Nothing, response=UpdateFigures | NothingYet)
 async def update_mutations(request: Request) -> Response:
     """Learn from all experiences that wait; choices go on meanwhile. A second update waits for the first one."""
     service = service_of(request)
     learner = service.part(MutationLearner)
     await read_json(request, Nothing)
     if not learner.has_enough:
-        return answer(Message("Not enough experiences"))
+        return answer(NothingYet("Not enough experiences"))
     try:
         async with service.part(_Turn):
             updated = await service.call(learner.update)
@@ -227,7 +227,7 @@ async def update_mutations(request: Request) -> Response:
     except UnreachableError as error:
         raise Problem(503, f"{error}; the experiences wait still", kind="unreachable") from error
     if updated is None:
-        return answer(Message("Not enough experiences"))
+        return answer(NothingYet("Not enough experiences"))
     await service.part(DurableLog).keep([Agent(agent_id=AGENT, created_at=updated.record.started_at), updated.record])
     return answer(updated.figures)
 

@@ -11,7 +11,7 @@ from learnloop.core.errors import FormatError, NotFoundError, one_of
 from learnloop.core.records import Record
 from learnloop.decisions.importing.choices import Activated, Choices, LoggedChoice, Observation
 from learnloop.decisions.importing.dsjson import read_line
-from learnloop.decisions.importing.vw_text import Example, adf_choice, cb_choice, read_example
+from learnloop.decisions.importing.vw_text import VwExample, adf_choice, cb_choice, read_example
 from learnloop.decisions.service.settings import MAX_ACTIONS
 from learnloop.traces.importing.files import Progress, opened
 from learnloop.traces.importing.report import LineFault
@@ -153,7 +153,7 @@ def modified_at(path: Path) -> datetime:
     return datetime.fromtimestamp(path.stat().st_mtime, UTC)
 
 
-def _example(raw: bytes) -> Example:
+def _example(raw: bytes) -> VwExample:
     try:
         return read_example(raw.decode("utf-8").strip("\r\n"))
     except UnicodeDecodeError as error:

@@ -31,7 +31,7 @@ class Label(NamedTuple):
     probability: float | None
 
 
-class Example(NamedTuple):
+class VwExample(NamedTuple):
     """One line."""
 
     is_shared: bool
@@ -40,7 +40,7 @@ class Example(NamedTuple):
     features: Json
 
 
-def read_example(text: str) -> Example:
+def read_example(text: str) -> VwExample:
     """Returns what a line says.
 
     Raises:
@@ -64,10 +64,10 @@ def read_example(text: str) -> Example:
             raise FormatError(f"{word!r} is no label such as 2:-1.0:0.25, action:cost:probability")
     if is_shared and labels:
         raise FormatError("a shared line has a label; the action that was chosen has it")
-    return Example(is_shared, labels, tag, _features(body))
+    return VwExample(is_shared, labels, tag, _features(body))
 
 
-def cb_choice(example: Example, number_of_actions: int) -> LoggedChoice:
+def cb_choice(example: VwExample, number_of_actions: int) -> LoggedChoice:
     """Returns the choice of a line of ``cb``; actions are called by their numbers, from 1.
 
     Raises:
@@ -83,7 +83,7 @@ def cb_choice(example: Example, number_of_actions: int) -> LoggedChoice:
     return _logged(chosen[1], place, example.features, names, None)
 
 
-def adf_choice(examples: Sequence[Example]) -> LoggedChoice:
+def adf_choice(examples: Sequence[VwExample]) -> LoggedChoice:
     """Returns the choice of the lines up to an empty one.
 
     Raises:

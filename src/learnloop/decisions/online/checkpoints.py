@@ -48,7 +48,7 @@ class Checkpoints:
 
     def newest(self) -> Restored:
         """Returns the state of the newest checkpoint; without one, the state before the log began."""
-        found = self._found()
+        found = self._list_checkpoints()
         if not found or self._store.blobs is None:
             return Restored(None, 0, [], None)
         record = found[0]
@@ -86,14 +86,14 @@ class Checkpoints:
     def _owner(self) -> str:
         return f"{self._agent_id}.{self._policy}"
 
-    def _found(self) -> list[ModelCheckpoint]:
+    def _list_checkpoints(self) -> list[ModelCheckpoint]:
         """Returns the checkpoints, the one that has learned most of the log first: clocks may go back."""
         mine = {"agent_id": self._agent_id, "policy": self._policy}
         found = list(self._store.iterate(ModelCheckpoint, where=mine))
         return sorted(found, key=lambda each: int(each.performance_metrics["reward_sequence"]), reverse=True)
 
     def _remove_old(self, newest: str) -> None:
-        found = self._found()
+        found = self._list_checkpoints()
         limit = now() - GRACE
         old = [each for each in found[KEPT:] if each.created_at <= limit and each.checkpoint_id != newest]
         if not old or self._store.blobs is None:

@@ -118,7 +118,7 @@ class SubprocessStream(EnvStream):
         """
         check_num_actions(actions, self.num_envs)
         given = np.asarray(actions)
-        block = self._ask(lambda part: _told(given[part]))
+        block = self._ask(lambda part: _pack_actions(given[part]))
         self._log.count(block.rewards, self.num_envs)
         ended = np.flatnonzero(block.terminated | block.truncated).tolist()
         if ended:
@@ -152,7 +152,7 @@ class SubprocessStream(EnvStream):
         return block
 
 
-def _told(actions: NDArray[Any]) -> dict[str, Any]:
+def _pack_actions(actions: NDArray[Any]) -> dict[str, Any]:
     return {"dtype": actions.dtype.str, "shape": actions.shape, "actions": actions.tobytes()}
 
 

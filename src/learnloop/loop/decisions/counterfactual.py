@@ -25,7 +25,7 @@ from learnloop.evaluation.off_policy import (
     Estimator,
     estimate_rows,
 )
-from learnloop.evaluation.policies import Choice, distributions
+from learnloop.evaluation.policies import DecisionPoint, distributions
 from learnloop.evaluation.splitting import is_held_out
 from learnloop.evaluation.tables import ends_of, html_table
 from learnloop.loop.workspace.core import WorkspaceCore
@@ -123,7 +123,7 @@ class CounterfactualOptions(Record, frozen=True, kw_only=True):
 class _Log(NamedTuple):
     decisions: list[Logged]
     samples: list[Sample]
-    choices: list[Choice]
+    points: list[DecisionPoint]
     propensities: F64
     reward_models: F64
 
@@ -218,7 +218,7 @@ def _log(decisions: list[Logged]) -> _Log:
     return _Log(
         decisions,
         samples,
-        [Choice(each.unit, each.context, each.actions, each.mask) for each in samples],
+        [DecisionPoint(each.unit, each.context, each.actions, each.mask) for each in samples],
         checked_propensities([each.propensity for each in samples]),
         _reward_models(samples),
     )
@@ -262,7 +262,7 @@ def _estimate(rows: list[F64], log: _Log, options: EstimateOptions) -> Estimate:
 
 def _target(workspace: WorkspaceCore, name: str, target: str, log: _Log) -> _Target:
     if target == "uniform":
-        return _Target("uniform", distributions(UniformPolicy(), log.choices))
+        return _Target("uniform", distributions(UniformPolicy(), log.points))
     if target == "baseline":
         return _Target("baseline", _baseline_rows(log))
     if target == "champion":
@@ -273,7 +273,7 @@ def _target(workspace: WorkspaceCore, name: str, target: str, log: _Log) -> _Tar
     else:
         version = workspace.registry.resolve(target)
     loaded: Policy = load_policy(workspace.registry.load(version))
-    return _Target(f"{version.policy}@{version.version}", distributions(loaded, log.choices))
+    return _Target(f"{version.policy}@{version.version}", distributions(loaded, log.points))
 
 
 def _baseline_rows(log: _Log) -> list[F64]:
@@ -300,7 +300,7 @@ def _best_fixed(log: _Log, options: EstimateOptions) -> TargetValue:
         reason = "no action was allowed at every decision, so none could have been taken always"
         return TargetValue(target="best-fixed", label="best-fixed", estimate=None, reason=reason)
     best = max(known, key=lambda action: known[action])
-    found = _estimate(distributions(FixedPolicy(best), log.choices), log, options)
+    found = _estimate(distributions(FixedPolicy(best), log.points), log, options)
     return TargetValue(target="best-fixed", label=f"best-fixed ({best})", estimate=found)
 
 

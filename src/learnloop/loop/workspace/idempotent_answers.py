@@ -25,7 +25,7 @@ CLAIM_SECONDS = 60.0
 """After this a claim without an answer counts as that of a server that died, and the request may run again."""
 
 
-class Claim(NamedTuple):
+class RequestClaim(NamedTuple):
     """That a run may answer a request."""
 
     answer_id: str
@@ -44,7 +44,7 @@ class Claim(NamedTuple):
         return {"idempotent_answer_id": self.answer_id, "status": RUNNING, "body": self.body}
 
 
-def claim_request(workspace: WorkspaceCore, answer_id: str, fingerprint: str) -> Claim | IdempotentAnswer:
+def claim_request(workspace: WorkspaceCore, answer_id: str, fingerprint: str) -> RequestClaim | IdempotentAnswer:
     """Claims a request, or returns what is known of it where it is not to be run.
 
     Args:
@@ -57,7 +57,7 @@ def claim_request(workspace: WorkspaceCore, answer_id: str, fingerprint: str) ->
     """
     moment = now()
 
-    def take(connection: Connection) -> Claim | IdempotentAnswer:
+    def take(connection: Connection) -> RequestClaim | IdempotentAnswer:
         found = find_record(connection, IdempotentAnswer, answer_id)
         effect_id = new_id()
         if found is not None:
@@ -68,14 +68,14 @@ def claim_request(workspace: WorkspaceCore, answer_id: str, fingerprint: str) ->
                     return found
                 effect_id = found.body.decode().partition(" ")[0]
             remove_records(connection, IdempotentAnswer, {"idempotent_answer_id": answer_id})
-        claim = Claim(answer_id, effect_id, new_id())
+        claim = RequestClaim(answer_id, effect_id, new_id())
         insert_records(connection, [_row(claim, fingerprint, moment)])
         return claim
 
     return workspace.store.run(take)
 
 
-def keep_answer(workspace: WorkspaceCore, claim: Claim, status: int, media_type: str, body: bytes) -> None:
+def keep_answer(workspace: WorkspaceCore, claim: RequestClaim, status: int, media_type: str, body: bytes) -> None:
     """Puts the answer in the place of its claim; when this returns it is on the disk.
 
     Raises:
@@ -86,7 +86,7 @@ def keep_answer(workspace: WorkspaceCore, claim: Claim, status: int, media_type:
         raise ConflictError("this request took so long that another run of it has begun; the answer of that one counts")
 
 
-def release_request(workspace: WorkspaceCore, claim: Claim) -> None:
+def release_request(workspace: WorkspaceCore, claim: RequestClaim) -> None:
     """Gives up a claim, so that the request may be tried again at once."""
     workspace.store.run(remove_records, IdempotentAnswer, claim.where)
 
@@ -99,7 +99,7 @@ def remove_old_answers(workspace: WorkspaceCore) -> int:
     return workspace.store.run(remove_answers_before, before)
 
 
-def _row(claim: Claim, fingerprint: str, moment: datetime) -> IdempotentAnswer:
+def _row(claim: RequestClaim, fingerprint: str, moment: datetime) -> IdempotentAnswer:
     return IdempotentAnswer(
         idempotent_answer_id=claim.answer_id,
         fingerprint=fingerprint,

@@ -162,8 +162,8 @@ class NamedNetwork(TorchNetwork):
         for name in sorted({*wanted, *given}):
             if wanted.get(name) != given.get(name):
                 raise ExtensionError(
-                    f"{_changed(self.config.module)}: {name} is {_told(wanted.get(name))}, and was "
-                    f"{_told(given.get(name))}"
+                    f"{_changed(self.config.module)}: {name} is {_describe_tensor(wanted.get(name))}, and was "
+                    f"{_describe_tensor(given.get(name))}"
                 )
         for name, value in state.items():
             if not np.isfinite(value).all():
@@ -240,7 +240,7 @@ def _changed(name: str) -> str:
     return f"the network {name!r} is not what it was when this was stored"
 
 
-def _told(found: tuple[tuple[int, ...], np.dtype[Any]] | None) -> str:
+def _describe_tensor(found: tuple[tuple[int, ...], np.dtype[Any]] | None) -> str:
     return "not there" if found is None else f"{found[1]} of shape {found[0]}"
 
 

@@ -53,10 +53,10 @@ FIGURES: Mapping[str, Callable[[Attempt], float]] = {
 }
 """Figures of a run by name; counts and times as the logarithm of 1 + x, lengths in characters."""
 NAMES = (*FIGURES, SIMILARITY)
-"""The columns of ``Features.figures``; the last is the cosine of prompt and output."""
+"""The columns of ``AttemptFeatures.figures``; the last is the cosine of prompt and output."""
 
 
-class Features(NamedTuple):
+class AttemptFeatures(NamedTuple):
     """Attempts as numbers, a row each."""
 
     prompts: F64
@@ -68,12 +68,12 @@ class Features(NamedTuple):
     is_readable: Bools
     """Shape ``(num_attempts,)``: whether there is an output at all."""
 
-    def rows(self, which: Indices | Bools) -> Features:
+    def rows(self, which: Indices | Bools) -> AttemptFeatures:
         """Returns some of the rows."""
-        return Features(self.prompts[which], self.outputs[which], self.figures[which], self.is_readable[which])
+        return AttemptFeatures(self.prompts[which], self.outputs[which], self.figures[which], self.is_readable[which])
 
 
-def features_of(attempts: Sequence[Attempt], embedder: Embedder) -> Features:
+def features_of(attempts: Sequence[Attempt], embedder: Embedder) -> AttemptFeatures:
     """Returns what a learned reward sees of each attempt."""
     prompts = _embedded([attempt.prompt for attempt in attempts], embedder)
     outputs = _embedded([attempt.output for attempt in attempts], embedder)
@@ -83,7 +83,7 @@ def features_of(attempts: Sequence[Attempt], embedder: Embedder) -> Features:
     is_readable = np.array([attempt.output is not None for attempt in attempts], dtype=bool)
     has_both = is_readable & np.array([attempt.prompt is not None for attempt in attempts], dtype=bool)
     figures[:, -1] = np.where(has_both, np.einsum("ij,ij->i", prompts, outputs), np.nan)
-    return Features(prompts, outputs, figures, is_readable)
+    return AttemptFeatures(prompts, outputs, figures, is_readable)
 
 
 def task_of(attempt: Attempt) -> str:
@@ -118,7 +118,7 @@ class Design(NamedTuple):
     highs: F64
 
     @classmethod
-    def of(cls, features: Features) -> Self:
+    def of(cls, features: AttemptFeatures) -> Self:
         """Returns the design of these attempts."""
         prompt_mean, output_mean = features.prompts.mean(axis=0), features.outputs.mean(axis=0)
         totals = np.array([features.prompts.var(axis=0).sum(), features.outputs.var(axis=0).sum()])
@@ -135,7 +135,7 @@ class Design(NamedTuple):
         lows[~np.isfinite(lows)], highs[~np.isfinite(highs)] = np.nan, np.nan
         return cls(prompt_mean, output_mean, text_scales, means, scales, lows, highs)
 
-    def columns(self, features: Features) -> F64:
+    def columns(self, features: AttemptFeatures) -> F64:
         """Returns the columns: texts, figures (0, the mean, where not known), and a 1 for each figure not known."""
         has_prompt = np.any(features.prompts != 0.0, axis=1)
         prompts = np.where(has_prompt[:, None], features.prompts - self.prompt_mean, 0.0) * self.text_scales[0]
@@ -144,14 +144,14 @@ class Design(NamedTuple):
         is_missing = np.isnan(standard)
         return np.hstack([prompts, outputs, np.where(is_missing, 0.0, standard), is_missing])
 
-    def strangeness(self, features: Features) -> list[str | None]:
+    def strangeness(self, features: AttemptFeatures) -> list[str | None]:
         """Returns for each attempt which figure lies outside of all that was labelled; None where none does."""
         standard = self._standard(features)
         with np.errstate(invalid="ignore"):
             is_outside = (standard < self.lows - RANGE_MARGIN) | (standard > self.highs + RANGE_MARGIN)
         return [NAMES[int(np.argmax(row))] if row.any() else None for row in is_outside]
 
-    def _standard(self, features: Features) -> F64:
+    def _standard(self, features: AttemptFeatures) -> F64:
         standard: F64 = (features.figures - self.means) / self.scales
         standard[:, np.isnan(self.lows)] = np.nan  # a figure that was never seen says nothing
         return standard

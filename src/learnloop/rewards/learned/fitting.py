@@ -10,7 +10,7 @@ from learnloop.core.arrays import F64, Bools, Indices
 from learnloop.core.errors import CheckFailedError, UsageError
 from learnloop.core.protocols import Embedder
 from learnloop.core.seeding import generator
-from learnloop.rewards.learned.features import LENGTH, NAMES, Design, Features, features_of, task_of
+from learnloop.rewards.learned.features import LENGTH, NAMES, AttemptFeatures, Design, features_of, task_of
 from learnloop.rewards.learned.files import content_hash_of
 from learnloop.rewards.learned.logistic import Fit, choose_penalty, covariance, fit_logistic, rotated
 from learnloop.rewards.learned.reward import (
@@ -99,7 +99,9 @@ def _held_out(labels: F64, groups: Indices, config: LearnedRewardConfig) -> Bool
     )
 
 
-def _model(features: Features, labels: F64, groups: Indices, config: LearnedRewardConfig) -> tuple[LearnedModel, float]:
+def _model(
+    features: AttemptFeatures, labels: F64, groups: Indices, config: LearnedRewardConfig
+) -> tuple[LearnedModel, float]:
     design = Design.of(features)
     columns = design.columns(features)
     turned, rotation = rotated(columns)
@@ -122,7 +124,7 @@ def _folds(groups: Indices, config: LearnedRewardConfig) -> list[Indices]:
 
 def _report(
     model: LearnedModel,
-    features: Features,
+    features: AttemptFeatures,
     labels: F64,
     groups: Indices,
     held_out: Bools,

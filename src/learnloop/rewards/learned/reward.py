@@ -22,7 +22,7 @@ from learnloop.core.checks import check_range
 from learnloop.core.errors import CheckFailedError, UsageError
 from learnloop.core.protocols import Embedder
 from learnloop.core.records import Record
-from learnloop.rewards.learned.features import Design, Features, features_of
+from learnloop.rewards.learned.features import AttemptFeatures, Design, features_of
 from learnloop.rewards.learned.logistic import Fit, sigmoid
 from learnloop.rewards.learned.score_quality import AucInterval, OptimisationCurve
 
@@ -115,7 +115,7 @@ class LearnedModel(NamedTuple):
     calibration: F64
     """Slope and shift, shape ``(2,)``."""
 
-    def chances(self, features: Features) -> tuple[F64, F64]:
+    def chances(self, features: AttemptFeatures) -> tuple[F64, F64]:
         """Returns how likely each attempt is good, and how far one standard deviation of the log odds moves that."""
         columns = self.design.columns(features)
         logits = self.calibration[0] * self.fit.logits(columns) + self.calibration[1]

@@ -20,7 +20,7 @@ from learnloop.core.errors import UsageError
 from learnloop.core.protocols import Embedder
 from learnloop.core.records import LabelRequest
 from learnloop.core.seeding import generator
-from learnloop.rewards.learned.features import Features, features_of
+from learnloop.rewards.learned.features import AttemptFeatures, features_of
 from learnloop.rewards.learned.label_queue import LabelAsk, LabelQueue
 from learnloop.rewards.learned.reward import LearnedReward
 
@@ -124,7 +124,7 @@ def ask_for_labels(
     return queue.ask(asks)
 
 
-def _usefulness(rows: Features, model: LearnedReward | None) -> F64:
+def _usefulness(rows: AttemptFeatures, model: LearnedReward | None) -> F64:
     """Returns how unsure the model is of each row: the spread of the label that it expects, and of that expectation."""
     if model is None:
         return np.ones(len(rows.is_readable))
@@ -132,7 +132,7 @@ def _usefulness(rows: Features, model: LearnedReward | None) -> F64:
     return np.sqrt(chances * (1.0 - chances) + uncertainties**2)
 
 
-def _farthest(rows: Features, labelled: Features, usefulness: F64, number: int) -> list[int]:
+def _farthest(rows: AttemptFeatures, labelled: AttemptFeatures, usefulness: F64, number: int) -> list[int]:
     """Returns ``number`` rows: each has the largest usefulness times its distance to those labelled and chosen."""
     points = np.hstack([rows.prompts, rows.outputs])
     distances = np.full(len(points), 2.0)

@@ -43,7 +43,7 @@ def _note_fork() -> None:
 os.register_at_fork(after_in_parent=_note_fork)
 
 
-class Call(Generic[Result]):
+class TimedCall(Generic[Result]):
     """One call of a function in a thread of its own.
 
     Attributes:
@@ -175,7 +175,7 @@ class RewardFunction:
     def _call_other(self, attempt: Attempt, timeout_seconds: float) -> Score:
         if self._num_hangs >= MAX_HANGS:
             return self._failed(f"did not come back {self._num_hangs} times and is not called any more")
-        call = Call(lambda: self._checked(self._function(attempt)))
+        call = TimedCall(lambda: self._checked(self._function(attempt)))
         found = call.run(timeout_seconds)
         if call.is_late:
             with self._lock:

@@ -13,7 +13,7 @@ from starlette.types import Message, Receive
 from starlette.types import Scope as HttpScope
 
 from learnloop.serve.http.problems import Problem, ProblemBody
-from learnloop.serve.http.site import MIB, Caller, Headers, Limits, Site
+from learnloop.serve.http.site import MIB, Caller, Headers, RequestLimits, Site
 
 _CALL = "http.call"
 IS_WHOLE = "http.is_whole"
@@ -116,7 +116,7 @@ class Body:
     )
 
     def __init__(
-        self, receive: Receive, headers: Headers, limits: Limits, is_whole: Callable[[], bool] | None = None
+        self, receive: Receive, headers: Headers, limits: RequestLimits, is_whole: Callable[[], bool] | None = None
     ) -> None:
         self._receive = receive
         self._is_whole = is_whole

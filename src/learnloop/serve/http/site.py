@@ -17,7 +17,7 @@ Headers = dict[bytes, bytes]
 MIB = 1 << 20
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RequestLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one request may cost."""
 
     body_bytes: int = 8 * MIB
@@ -117,7 +117,7 @@ class Site:
     """An application as the framework sees it."""
 
     about: About
-    limits: Limits = field(default_factory=Limits)
+    limits: RequestLimits = field(default_factory=RequestLimits)
     hosts: tuple[str, ...] = ()
     """Names by which clients may call the server, besides those of the loopback."""
     origins: tuple[str, ...] = ()

@@ -30,7 +30,7 @@ from learnloop.serve.http.calls import read_body
 from learnloop.serve.http.operations import Operations
 from learnloop.serve.http.problems import Problem
 from learnloop.serve.http.site import MIB
-from learnloop.serve.routes.gateway_runs import Run, RunName, Runs
+from learnloop.serve.routes.gateway_runs import GatewayRun, RunName, Runs
 from learnloop.serve.service import Service, beside, service_of
 from learnloop.traces.conversation.dialects import dialect_of
 from learnloop.traces.conversation.messages import fingerprint
@@ -220,7 +220,7 @@ async def _wait_for_end(request: Request) -> None:
 class _Recording:
     """One call while it passes."""
 
-    def __init__(self, gateway: Gateway, run: Run, call: ModelCall) -> None:
+    def __init__(self, gateway: Gateway, run: GatewayRun, call: ModelCall) -> None:
         self.run = run
         self._runs = gateway.runs
         self._call = call
@@ -304,7 +304,7 @@ class _Relay(StreamingResponse):
 
 
 def _begin(gateway: Gateway, name: RunName, path: str, content: bytes) -> _Recording | None:
-    run: Run | None = None
+    run: GatewayRun | None = None
     try:
         dialect = dialect_of(path)
         body = None if dialect is None else decoded(content)

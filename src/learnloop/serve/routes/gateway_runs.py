@@ -53,7 +53,7 @@ class RunName(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return name
 
 
-class Run:
+class GatewayRun:
     """One episode while its agent may still ask."""
 
     def __init__(self, recorder: Recorder, episode: ActiveEpisode, name: RunName) -> None:
@@ -75,15 +75,15 @@ class Runs:
         self._sink = sink
         self._idle_seconds = idle_seconds
         self._clock = clock
-        self._named: dict[RunName, Run] = {}
-        self._waiting: dict[bytes, list[Run]] = {}
+        self._named: dict[RunName, GatewayRun] = {}
+        self._waiting: dict[bytes, list[GatewayRun]] = {}
         """Who may go on with a conversation, by its digest; several where runs said and heard the same."""
-        self._passed: dict[bytes, Run] = {}
+        self._passed: dict[bytes, GatewayRun] = {}
         """Who has gone on with it already: another call from there is a second branch of the run."""
-        self.open_runs: dict[str, Run] = {}
+        self.open_runs: dict[str, GatewayRun] = {}
         """By episode, the one that asked last at the end."""
 
-    def begin(self, name: RunName, marks: Sequence[str], response_id: str | None = None) -> Run:
+    def begin(self, name: RunName, marks: Sequence[str], response_id: str | None = None) -> GatewayRun:
         """Returns the run of a request, a new one where it goes on with none.
 
         Args:
@@ -102,7 +102,7 @@ class Runs:
         self._touch(run)
         return run
 
-    def end(self, run: Run, said: Sequence[str], *, answered: bool, response_id: str | None = None) -> None:
+    def end(self, run: GatewayRun, said: Sequence[str], *, answered: bool, response_id: str | None = None) -> None:
         """Notes that a request has ended.
 
         Args:
@@ -145,7 +145,7 @@ class Runs:
             run.episode.truncate()
             self._close(run)
 
-    def _find_run(self, name: RunName, marks: Sequence[str]) -> Run | None:
+    def _find_run(self, name: RunName, marks: Sequence[str]) -> GatewayRun | None:
         for digest in reversed(_digests(name, marks)):
             waiting = self._waiting.get(digest)
             if waiting:
@@ -157,23 +157,23 @@ class Runs:
                 return self._passed[digest]
         return None
 
-    def _begin_run(self, name: RunName) -> Run:
+    def _begin_run(self, name: RunName) -> GatewayRun:
         if len(self.open_runs) >= MAX_RUNS:
             self._close(next(iter(self.open_runs.values())))
         recorder = Recorder(self._sink, name.agent, GATEWAY_SOURCE)  # of its own: agents may call themselves anything
         metadata = None if name.run is None else {"run": name.run}
         episode = recorder.episode(task_id=name.task, attempt=name.attempt, metadata=metadata)
         episode.begin()
-        run = self.open_runs[episode.episode_id] = Run(recorder, episode, name)
+        run = self.open_runs[episode.episode_id] = GatewayRun(recorder, episode, name)
         if name.run is not None:
             self._named[name] = run
         return run
 
-    def _touch(self, run: Run) -> None:
+    def _touch(self, run: GatewayRun) -> None:
         run.last_used = self._clock()
         self.open_runs[run.episode.episode_id] = self.open_runs.pop(run.episode.episode_id)
 
-    def _close(self, run: Run) -> None:
+    def _close(self, run: GatewayRun) -> None:
         del self.open_runs[run.episode.episode_id]
         if self._named.get(run.name) is run:
             del self._named[run.name]

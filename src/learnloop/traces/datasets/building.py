@@ -22,7 +22,7 @@ from learnloop.core.seeding import generator
 from learnloop.core.spaces import Spaces
 from learnloop.core.stepping import Masks
 from learnloop.store import Store
-from learnloop.traces.datasets.logged_episodes import LoggedEpisode, LoggedEpisodes, LoggedStep, RewardKind, StepKind
+from learnloop.traces.datasets.logged_episodes import EpisodeGatherer, LoggedEpisode, LoggedStep, RewardKind, StepKind
 from learnloop.traces.datasets.observations import ObservationLayout, Seen, feature_kinds, spaces_for
 from learnloop.traces.datasets.stored_episodes import stored_episodes
 from learnloop.traces.importing.exchange import TraceFile
@@ -174,12 +174,12 @@ def split_episodes(
     return _part(dataset, is_first, "one part"), _part(dataset, ~is_first, "the other part")
 
 
-def _new_log(steps: StepKind, rewards: RewardKind, policy: str | None, agent_id: str | None) -> LoggedEpisodes:
+def _new_log(steps: StepKind, rewards: RewardKind, policy: str | None, agent_id: str | None) -> EpisodeGatherer:
     check_choice("steps", steps, get_args(StepKind))
     check_choice("rewards", rewards, get_args(RewardKind))
     if policy is not None and steps == "spans":
         raise UsageError(f"the policy {policy!r} made decisions, and steps is 'spans'; leave one of the two out")
-    return LoggedEpisodes("decisions" if policy is not None else steps, rewards, policy, agent_id)
+    return EpisodeGatherer("decisions" if policy is not None else steps, rewards, policy, agent_id)
 
 
 def _sort_out(found: Iterable[LoggedEpisode | str]) -> tuple[list[LoggedEpisode], dict[str, int]]:

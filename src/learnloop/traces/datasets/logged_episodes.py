@@ -1,6 +1,6 @@
 """Logged episodes as a learner needs them: what was chosen, what was known before, what it earned.
 
-``LoggedEpisodes`` takes records in any order and keeps of each only what counts, so that outputs and inputs, which are
+``EpisodeGatherer`` takes records in any order and keeps of each only what counts, so that outputs and inputs, which are
 most of a log, are gone at once. What came of a step reaches later steps only: a result counts as known once it is
 there.
 """
@@ -131,7 +131,7 @@ class _Step(NamedTuple):
     allowed: tuple[str, ...] | None
 
 
-class LoggedEpisodes:
+class EpisodeGatherer:
     """Episodes as they are gathered from records."""
 
     def __init__(self, steps: StepKind, rewards: RewardKind, policy: str | None, agent_id: str | None) -> None:

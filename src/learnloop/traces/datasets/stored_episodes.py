@@ -13,14 +13,14 @@ from learnloop.store.queries.rewards import rewards_naming
 from learnloop.store.queries.spans import bare_spans
 from learnloop.store.queries.waiting import waiting_decisions, waiting_episodes
 from learnloop.traces.conversation.steps import TOOL_OPERATION
-from learnloop.traces.datasets.logged_episodes import LoggedEpisode, LoggedEpisodes
+from learnloop.traces.datasets.logged_episodes import EpisodeGatherer, LoggedEpisode
 
 _PAGE = 250
 """Episodes that are read at once."""
 
 
 def stored_episodes(
-    store: Store, log: LoggedEpisodes, agent_id: str | None, progress: Callable[[int], None] | None
+    store: Store, log: EpisodeGatherer, agent_id: str | None, progress: Callable[[int], None] | None
 ) -> Iterator[LoggedEpisode | str]:
     """Yields each episode of the store, or why it is left out.
 
@@ -54,14 +54,14 @@ def _pages(store: Store, kind: type[Any], where: dict[str, Any]) -> Iterator[lis
 
 
 def _take_finished(
-    log: LoggedEpisodes, number: int, progress: Callable[[int], None] | None
+    log: EpisodeGatherer, number: int, progress: Callable[[int], None] | None
 ) -> Iterator[LoggedEpisode | str]:
     yield from log.take_all()
     if progress is not None:
         progress(number)
 
 
-def _add_spans(store: Store, log: LoggedEpisodes, episodes: Sequence[Episode]) -> None:
+def _add_spans(store: Store, log: EpisodeGatherer, episodes: Sequence[Episode]) -> None:
     for span in store.read(bare_spans, [episode.episode_id for episode in episodes]):
         log.add_span(span)
     nameless = [episode.episode_id for episode in episodes if episode.task_id is None]
@@ -72,7 +72,7 @@ def _add_spans(store: Store, log: LoggedEpisodes, episodes: Sequence[Episode]) -
 
 
 def _add_decisions(
-    store: Store, log: LoggedEpisodes, decisions: Sequence[Decision], episode_ids: Sequence[str]
+    store: Store, log: EpisodeGatherer, decisions: Sequence[Decision], episode_ids: Sequence[str]
 ) -> None:
     """Takes decisions, and the rewards of them and of episodes, in the order in which they came."""
     for decision in decisions:

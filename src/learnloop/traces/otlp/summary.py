@@ -102,9 +102,9 @@ class TraceSummary:
         return Episode(
             episode_id=self.trace_id,
             trace_id=self.trace_id,
-            agent_id=agent or _named(resource, "agent") or _service(resource) or self._default_agent,
-            task_id=task or _named(resource, TASK) or None,
-            attempt=_number(_named(resource, ATTEMPT)) if attempt is None else attempt,
+            agent_id=agent or _read_slot(resource, "agent") or _service(resource) or self._default_agent,
+            task_id=task or _read_slot(resource, TASK) or None,
+            attempt=_number(_read_slot(resource, ATTEMPT)) if attempt is None else attempt,
             source=SOURCE,
             status=status,
             started_at=self._started_at or moment,
@@ -122,7 +122,7 @@ def summary_of(trace_id: str, spans: Iterable[Span], default_agent: str) -> Trac
     return summary
 
 
-def _named(resource: Mapping[str, Any], slot: str) -> str:
+def _read_slot(resource: Mapping[str, Any], slot: str) -> str:
     """Returns what a resource says under one of the names of ``slot``; empty: nothing."""
     found = next((resource[name] for name in SLOTS[slot] if name in resource), None)
     return str(found)[:_MAX_ID] if isinstance(found, str | int) else ""

@@ -234,7 +234,7 @@ class Decoder:
         if isinstance(found, type) and (issubclass(found, Exception) or found is SystemExit):
             return found
         parents = tuple(dict.fromkeys(self.kind(each) for each in bases)) or (RuntimeError,)
-        body = {"__str__": _said, "__module__": "answer"}
+        body = {"__str__": _show_error, "__module__": "answer"}
         try:
             made = type(name, parents, dict(body))
         except TypeError:  # bases that do not go together here
@@ -258,6 +258,6 @@ def _make_error(kind: type[BaseException], arguments: list[Any], text: str) -> B
     return RuntimeError(text)
 
 
-def _said(error: BaseException) -> str:
+def _show_error(error: BaseException) -> str:
     text = vars(error).get(_TEXT)
     return text if type(text) is str else Exception.__str__(error)

@@ -21,7 +21,7 @@ from learnloop.core.attempts import Attempt, Score
 from learnloop.core.decoding import convert_record
 from learnloop.core.errors import FormatError, SandboxError, UsageError
 from learnloop.rewards.grading.tasks.code_answer import code_of
-from learnloop.sandbox import Command, Limits, Outcome, Sandbox
+from learnloop.sandbox import Command, CommandOutcome, Limits, Sandbox
 
 GRADING_LIMITS = Limits()
 _MAX_TOLD = 3
@@ -257,7 +257,7 @@ def _harness(name: str) -> bytes:
     return (files("learnloop.rewards.grading.harness") / f"{name}.py").read_bytes()
 
 
-def _read_report(examined: Outcome, ran: Outcome, tests: CodeTests) -> list[str | None] | Score:
+def _read_report(examined: CommandOutcome, ran: CommandOutcome, tests: CodeTests) -> list[str | None] | Score:
     """Returns how each test ended; tests that were not come to have failed."""
     results: list[str | None] = []
     finished = False
@@ -280,7 +280,7 @@ def _read_report(examined: Outcome, ran: Outcome, tests: CodeTests) -> list[str 
     return results
 
 
-def _ending(outcome: Outcome) -> str:
+def _ending(outcome: CommandOutcome) -> str:
     if outcome.exit_code is not None:
         return f"exit code {outcome.exit_code}"
     return f"the limit of {outcome.ended_by}" if outcome.signal is None else f"signal {outcome.signal}"

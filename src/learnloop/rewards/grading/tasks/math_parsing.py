@@ -236,7 +236,7 @@ class _Reader:
             return Node("number", value=_fraction(text), name=text)
         if kind in ("word", "command"):
             self._place += 1
-            return self._named(text.removeprefix("\\"), is_command=kind == "command")
+            return self._read_name(text.removeprefix("\\"), is_command=kind == "command")
         for opening, closing in (("(", ")"), ("{", "}"), ("|", "|")):
             if self._take(opening):
                 found = self._sum()
@@ -244,7 +244,7 @@ class _Reader:
                 return Node("abs", (found,)) if opening == "|" else found
         raise MathSyntaxError(f"{text or 'the end'!r} is not expected there")
 
-    def _named(self, name: str, *, is_command: bool) -> Node:
+    def _read_name(self, name: str, *, is_command: bool) -> Node:
         name = _ALIASES.get(name, name)
         if name == "frac" and is_command:
             return Node("/", (self._group(), self._group()))

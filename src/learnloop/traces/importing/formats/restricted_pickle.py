@@ -172,7 +172,7 @@ class _Machine:
             self._pop()
 
     def pop_mark(self, argument: Any) -> None:
-        self._taken()
+        self._take_marked()
 
     def duplicate(self, argument: Any) -> None:
         self._stack.append(self._stack[-1])
@@ -191,14 +191,14 @@ class _Machine:
         self._top(list).append(value)
 
     def appends(self, argument: Any) -> None:
-        values = self._taken()
+        values = self._take_marked()
         self._top(list).extend(values)
 
     def make_list(self, argument: Any) -> None:
-        self._stack.append(self._taken())
+        self._stack.append(self._take_marked())
 
     def make_tuple(self, argument: Any) -> None:
-        self._stack.append(tuple(self._taken()))
+        self._stack.append(tuple(self._take_marked()))
 
     def make_short_tuple(self, number: int) -> None:
         values = self._stack[-number:]
@@ -208,7 +208,7 @@ class _Machine:
         self._stack.append(tuple(values))
 
     def make_dict(self, argument: Any) -> None:
-        values = self._taken()
+        values = self._take_marked()
         self._stack.append({})
         self._set_all(values)
 
@@ -217,7 +217,7 @@ class _Machine:
         self._set_all([key, value])
 
     def set_items(self, argument: Any) -> None:
-        self._set_all(self._taken())
+        self._set_all(self._take_marked())
 
     def load_global(self, argument: Any) -> None:
         module, _, name = str(argument).partition(" ")
@@ -274,7 +274,7 @@ class _Machine:
             raise IndexError("the stack is empty")
         return self._stack.pop()
 
-    def _taken(self) -> list[Any]:
+    def _take_marked(self) -> list[Any]:
         start = self._marks.pop()
         values = self._stack[start:]
         del self._stack[start:]
