@@ -281,6 +281,30 @@ def test_scores_are_held_against_labels(workspace: Workspace) -> None:
         calibrate(workspace, "style")
 
 
+@reward_function("graded")
+def graded(attempt: Attempt) -> float:
+    """It is written beside the run."""
+    return float(attempt.metadata["grade"])
+
+
+def test_scores_and_labels_are_held_against_the_length_of_answers(workspace: Workspace) -> None:
+    cases = [("a", 0.0, 1.0), ("aa", 0.5, 0.75), ("aaa", 0.25, 0.5), ("aaaa", 1.0, 0.25)]
+    for number, (answer, grade, label) in enumerate(cases):
+        workspace.store.write(answered(f"e{number}", "q", answer, metadata={"grade": grade}))
+        workspace.labels.give(f"e{number}", label)
+    workspace.store.write([episode("silent", metadata={"grade": 1.0})])  # no answer is recorded: of no length, not of 0
+    workspace.labels.give("silent", 1.0)
+    workspace.store.write(answered("unlabelled", "q", "a" * 100, metadata={"grade": 0.0}))
+    process = RewardProcess(workspace, engine=RewardEngine({"graded": 1.0}, {"graded": graded}))
+    list(score_episodes(workspace, EpisodeChoice(), process))
+    report = calibrate(workspace, "graded")
+    assert report.num_pairs == 5
+    # The ranks of the lengths are 1 2 3 4, those of the scores 1 3 2 4: 1 - 6 (1 + 1) / (4 (16 - 1)).
+    assert report.length_correlation.value == pytest.approx(0.8)
+    assert report.label_length_correlation.value == pytest.approx(-1.0)
+    assert "the judge's scores grow with length (0.80) more than the labels do (-1.00)" in report.warnings
+
+
 def test_rewards_are_worked_out_again(workspace: Workspace) -> None:
     for number in range(20):
         workspace.store.write(answered(f"e{number}", "q", "Paris", f"t{number}", metadata=QA))

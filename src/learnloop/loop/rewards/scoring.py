@@ -226,7 +226,7 @@ def _component(function: RewardFunction, weight: float | None) -> Component:
 
 
 def calibrate(workspace: WorkspaceCore, component: str, *, min_kappa: float = 0.6, seed: int = 0) -> CalibrationReport:
-    """Returns how far the stored scores of a reward function agree with the labels of people.
+    """Returns how far the stored scores of a reward function agree with the labels of people, and follow length.
 
     Args:
         workspace: whose.
@@ -245,9 +245,21 @@ def calibrate(workspace: WorkspaceCore, component: str, *, min_kappa: float = 0.
         raise NotFoundError(f"no episode has a score of {component!r}; run learnloop rewards calculate first")
     if not labels:
         raise NotFoundError("no episode has a label; give some with learnloop traces label")
-    tasks = {each.episode_id: each.task_id for each in stored_episodes(workspace, list(scores))}
-    judged = [Judgement(attempt_id=each, task_id=tasks.get(each), score=score) for each, score in scores.items()]
+    episodes = {each.episode_id: each for each in stored_episodes(workspace, list(scores))}
+    tasks = {each: episode.task_id for each, episode in episodes.items()}
+    # Only what has a label is compared, so no other episode is read for its answer.
+    lengths = {each: _answer_length(workspace, episodes[each]) for each in labels if each in episodes}
+    judged = [
+        Judgement(attempt_id=each, task_id=tasks.get(each), score=score, num_characters=lengths.get(each))
+        for each, score in scores.items()
+    ]
     return calibration_report(judged, labels, min_kappa=min_kappa, seed=seed)
+
+
+def _answer_length(workspace: WorkspaceCore, episode: Episode) -> int | None:
+    """Returns how many characters the graded answer has; None: none is recorded."""
+    output = attempt_of(workspace, episode, is_graded=False).output
+    return None if output is None else len(output)
 
 
 def regrade(

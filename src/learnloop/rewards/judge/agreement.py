@@ -32,7 +32,7 @@ class Judgement(Record, frozen=True, kw_only=True):
     score: float | None
     """0 to 1; None: the judge gave none."""
     num_characters: int | None = None
-    """Of the output."""
+    """Of the output; None: not known, and the attempt does not count where scores are compared with lengths."""
 
 
 class Figure(Record, frozen=True, kw_only=True):
