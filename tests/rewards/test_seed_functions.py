@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import threading
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -266,6 +270,53 @@ def test_hostile_formats_take_no_time(piece: str) -> None:
     with costs_at_most(8):
         has_xml_elements(piece * (1_000_000 // len(piece)))
         formed("a" * 50_000 + "!", pattern=r"(a+)+(b|a+)+$")
+
+
+@pytest.fixture
+def busy_threads() -> Iterator[None]:
+    """Eight threads of this process work as long as the test runs, without Python's lock."""
+    ended = threading.Event()
+
+    def work() -> None:
+        while not ended.is_set():
+            hashlib.pbkdf2_hmac("sha256", b"password", b"salt", 20_000)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    yield
+    ended.set()
+    for thread in threads:
+        thread.join()
+
+
+def test_a_busy_process_does_not_change_the_score_of_a_pattern(busy_threads: None) -> None:
+    """The limit of the regex package counts the processor time of the whole process."""
+    pattern, num_chars, cost = "(?:(?!.*[xy]).)+", 200, 0.0  # its time is quadratic in the length
+    while cost < 0.05:  # a quarter of what is allowed
+        num_chars = int(num_chars * 1.3)
+        start = time.thread_time()
+        assert formed("a" * num_chars, pattern=pattern) == 1.0
+        cost = time.thread_time() - start
+
+
+def test_what_runs_away_does_so_on_a_busy_machine_too(busy_threads: None) -> None:
+    start = time.thread_time()
+    found = format_compliance(
+        Attempt(output="a" * 50_000 + "!", metadata={"format": {"pattern": "(a+)+(b|a+)+$", "max_chars": 100_000}})
+    )
+    assert found.value == 0.5
+    assert "processor time" in str(found.reason)
+    assert time.thread_time() - start > 0.2
+
+
+def test_a_try_with_more_patience_pays_for_no_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A match that takes more processor time than is allowed is none, however late the process notices."""
+    limit = "learnloop.rewards.functions.format_compliance._REGEX_SECONDS"
+    patience = "learnloop.rewards.functions.format_compliance._PATIENCE"
+    monkeypatch.setattr(limit, 0.001)
+    monkeypatch.setattr(patience, 100_000)
+    assert formed("a" * 3_000, pattern="(?:(?!.*[xy]).)+") == 0.0
 
 
 def test_an_object_that_equals_everything_equals_nothing() -> None:
