@@ -44,6 +44,7 @@ class Point(OnlineLearner):
         self, store: Store, agent_id: str, policy: str, settings: DecisionSettings = SETTINGS, *, seed: int = 1
     ) -> None:
         super().__init__(store, agent_id, policy, settings)
+        self.sync()
         algorithm = settings.exploration.algorithm
         self.snapshot = PolicySnapshot(agent_id, policy, 1, settings, None, algorithm, None, None, self)
         self.rng = generator(seed, agent_id, policy, self.num_updates)

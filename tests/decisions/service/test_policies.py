@@ -14,13 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 from learnloop.algorithms.hashed.config import HashedConfig
 from learnloop.algorithms.hashed.trainer import HashedTrainer
 from learnloop.core.arrays import F64
 from learnloop.core.errors import ActionError, ContextError, LearnloopError, UsageError
 from learnloop.core.protocols import Question, Sample
-from learnloop.core.records import DecisionMode, Verdict
+from learnloop.core.records import DecisionMode, Reward, Verdict
 from learnloop.decisions.service.policies import Policies
 from learnloop.decisions.service.request import DecisionRequest, Slot
 from learnloop.decisions.service.settings import DecisionSettings, NetworkConfig, read_settings
@@ -324,3 +326,115 @@ def test_a_champion_of_other_settings_is_not_served(store: Store, registry: Regi
     put(store, "shop", "front", read_settings({}))
     (again,) = service.refresh()
     assert again.algorithm == "joint"
+
+
+# Online policies of one process -------------------------------------------------------------------------------------
+
+ONLINE = read_settings({"model": {"kind": "online", "num_warm_up": 5}})
+
+
+@pytest.fixture
+def page_reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The statements that read a page of rewards; a page has ten."""
+    monkeypatch.setattr("learnloop.decisions.online.learner._PAGE", 10)
+    found: list[str] = []
+
+    def note(connection: Any, cursor: Any, statement: str, *given: Any) -> None:
+        if "FROM rewards" in statement and "rewards.sequence >" in statement:
+            found.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    yield found
+    event.remove(Engine, "before_cursor_execute", note)
+
+
+def earn(service: Policies, store: Store, policy: str, count: int) -> None:
+    """Has another process decide and learn, so that only the log tells of it."""
+    for number in range(count):
+        (made,) = service.decide("shop", policy, DecisionRequest(["x", "y"], {"n": number / count}))
+        given = Reward(
+            reward_id=f"{policy}-{made.decision_id}",
+            episode_id=None,
+            decision_id=made.decision_id,
+            name="r",
+            value=number / 10 + (made.action == "y"),
+            created_at=made.created_at,
+        )
+        store.write([made, given])
+        service.apply("shop", policy, [given])
+
+
+def learned(service: Policies, policy: str) -> tuple[Any, dict[str, bytes]]:
+    snapshot = service.find("shop", policy)
+    assert snapshot is not None
+    assert snapshot.learner is not None
+    artifact = snapshot.learner.bandit.to_artifact()
+    return artifact.config, {name: tensor.tobytes() for name, tensor in artifact.tensors.items()}
+
+
+def test_the_log_is_read_once_for_all_online_policies(store: Store, registry: Registry, page_reads: list[str]) -> None:
+    policies = ("front", "side", "back")
+    for policy in policies:
+        put(store, "shop", policy, ONLINE)
+    other, service = Policies(store, registry, seed=1), Policies(store, registry)
+    service.load_set_up()
+    for policy, count in zip(policies, (15, 12, 8), strict=True):
+        earn(other, store, policy, count)
+    page_reads.clear()
+    service.keep()
+    assert len(page_reads) == 4  # 35 rewards: 10, 10, 10 and 5
+    page_reads.clear()
+    service.keep()
+    assert len(page_reads) == 1
+    page_reads.clear()
+    restarted = Policies(store, registry)
+    restarted.load_set_up()
+    assert len(page_reads) == 4
+    assert [each.policy for each in restarted.snapshots()] == [each.policy for each in service.snapshots()]
+    for policy, count in zip(policies, (15, 12, 8), strict=True):
+        alone = Policies(store, registry)
+        alone.load("shop", policy)
+        assert learned(alone, policy)[0]["num_updates"] == count
+        assert learned(alone, policy) == learned(service, policy) == learned(restarted, policy)
+
+
+def test_policies_at_different_places_of_the_log_learn_each_reward_once(
+    store: Store, registry: Registry, page_reads: list[str]
+) -> None:
+    for policy in ("front", "side"):
+        put(store, "shop", policy, ONLINE)
+    other, service = Policies(store, registry, seed=1), Policies(store, registry)
+    earn(other, store, "front", 12)
+    earn(other, store, "side", 12)
+    service.load("shop", "front")  # 24 rewards are learned
+    earn(other, store, "front", 3)
+    page_reads.clear()
+    service.load("shop", "side")
+    assert len(page_reads) == 3
+    service.keep()
+    assert [learned(service, policy)[0]["num_updates"] for policy in ("front", "side")] == [15, 12]
+    assert all(learned(service, policy) == learned(other, policy) for policy in ("front", "side"))
+
+
+def test_a_policy_that_cannot_learn_holds_up_no_other(
+    store: Store, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for policy in ("front", "side"):
+        put(store, "shop", policy, ONLINE)
+    other, service = Policies(store, registry, seed=1), Policies(store, registry)
+    service.load_set_up()
+    earn(other, store, "front", 7)
+    earn(other, store, "side", 7)
+    broken = service.find("shop", "front")
+    assert broken is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(broken.learner, "_ensure_loaded", failing)
+        with pytest.raises(LearnloopError, match="the disk is away"):
+            service.keep()
+    assert [learned(service, policy)[0]["num_updates"] for policy in ("front", "side")] == [0, 7]
+    service.keep()
+    assert learned(service, "front")[0]["num_updates"] == 7
+
+
+def failing(rewards: object) -> None:
+    raise LearnloopError("the disk is away")

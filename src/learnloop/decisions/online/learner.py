@@ -1,8 +1,9 @@
 """Learns one policy online: from each reward as it comes, for its decision or for its episode's decisions.
 
 The log of decisions and rewards is the truth; the learner is what has been read of it. A checkpoint is a shortcut to
-that state, never a second truth: opening a learner loads the newest checkpoint and learns the rewards that came after.
-Several processes may share a policy: each learns at once from its own rewards and at each ``sync`` from the others'.
+that state, never a second truth: a learner begins with the newest checkpoint, and ``sync`` learns the rewards that came
+after it. Several processes may share a policy: each learns at once from its own rewards and at each ``sync`` from the
+others'. The learners of one process sync together (``sync_all``), so that the log is read once for all of them.
 
 What the learner has learned of a decision is, at any moment, what the rewards up to ``_sequence`` in the log say
 together with those that this process applied since (``_ahead``), whether the decision is in memory or not. A deferred
@@ -18,7 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from learnloop.algorithms import BanditConfig, ContextualBandit, Prepared
-from learnloop.core.errors import UsageError
+from learnloop.core.errors import LearnloopError, UsageError
 from learnloop.core.records import MAX_REWARD, Decision, DecisionActivation, DecisionMode, ModelCheckpoint, Reward
 from learnloop.core.rewards import RewardParts
 from learnloop.decisions.log import question_of, rewards_of
@@ -37,7 +38,7 @@ _PAGE = 1_000
 
 
 class OnlineLearner:
-    """What a policy of one agent learns as it is used; safe to use from several threads.
+    """What a policy of one agent learns as it is used; safe to use from several threads. Sync it before it is asked.
 
     Args:
         store: the log.
@@ -62,7 +63,6 @@ class OnlineLearner:
         self._is_frozen = settings.mode is DecisionMode.FROZEN
         self.bandit = self._restore(_config_of(settings))
         self._checkpointed_at = self.bandit.num_updates
-        self.sync()
         _learners.add(self)
 
     @property
@@ -129,16 +129,50 @@ class OnlineLearner:
         with self.lock:
             return decision_id in self._pending
 
+    @property
+    def sequence(self) -> int:
+        """The log up to here is learned."""
+        return self._sequence
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it learns nothing at present; once it is frozen no more, it learns what came meanwhile."""
+        return self._is_frozen
+
     def sync(self) -> None:
         """Learns the rewards of the log that this process has not seen: those of a crash, and of other processes.
 
-        Choices wait for one page at the most. A frozen policy learns them once it is frozen no more.
+        As ``sync_all`` of this learner alone.
         """
-        while not self._is_frozen:
-            with self.lock:
-                if not self._sync_page():
-                    self._learn_activated()
-                    return
+        sync_all(self._store, [self])
+
+    def learn_page(self, page: Sequence[tuple[int, Reward]], *, is_last: bool) -> None:
+        """Learns one page of the log in its order, as far as it has not done so, unless it is frozen.
+
+        Rewards that this process applied before are taken again: they change nothing, unless another process gave the
+        same part in between, and then the last one in the log counts, here as everywhere.
+
+        Args:
+            page: rewards with their sequences; between ``sequence`` and the first of them the log has none.
+            is_last: whether the log ended there when it was read.
+
+        Raises:
+            LearnloopError: the log cannot be read; the next ``sync`` goes on.
+        """
+        with self.lock:
+            if self._is_frozen:
+                return
+            unseen = [(sequence, reward) for sequence, reward in page if sequence > self._sequence]
+            if unseen:
+                self._ensure_loaded([reward for _, reward in unseen])
+            for sequence, reward in unseen:
+                for pending in self._targets(reward):
+                    self._take(pending, reward)
+                self._ahead.pop(reward.reward_id, None)
+                self._sequence = sequence
+            self._pending.trim()
+            if is_last:
+                self._learn_activated()
 
     def checkpoint_due(self) -> bool:
         """Returns whether enough was learned since the last checkpoint."""
@@ -189,23 +223,6 @@ class OnlineLearner:
         if not self._store.select(Decision, where=mine, limit=1):
             self._sequence = self._store.last_sequence(Reward)  # no reward so far can be for this policy
         return ContextualBandit(config)
-
-    def _sync_page(self) -> bool:
-        """Learns one page of the log in its order; returns whether there may be more.
-
-        Rewards that this process applied before are taken again: they change nothing, unless another process gave the
-        same part in between, and then the last one in the log counts, here as everywhere.
-        """
-        page = self._store.rewards_after(self._sequence, limit=_PAGE)
-        if page:
-            self._ensure_loaded([reward for _, reward in page])
-        for sequence, reward in page:
-            for pending in self._targets(reward):
-                self._take(pending, reward)
-            self._ahead.pop(reward.reward_id, None)
-            self._sequence = sequence
-        self._pending.trim()
-        return len(page) == _PAGE
 
     def _targets(self, reward: Reward) -> list[Pending]:
         if reward.decision_id is not None:
@@ -294,6 +311,36 @@ class OnlineLearner:
         while len(self._waiting) > MAX_WAITING:
             del self._waiting[next(iter(self._waiting))]
         self._pending.trim()
+
+
+def sync_all(store: Store, learners: Sequence[OnlineLearner]) -> None:
+    """Has learners learn the rewards of their log that they have not seen; each page of it is read once for all.
+
+    Choices of a policy wait for one page at the most. Frozen policies are left out: they learn once they are frozen no
+    more.
+
+    Args:
+        store: the log of all of them.
+        learners: at whatever places of it they are.
+
+    Raises:
+        LearnloopError: what hindered the first learner that could not learn; the others did.
+    """
+    left = list(learners)
+    failures: list[LearnloopError] = []
+    while awake := [each for each in left if not each.is_frozen]:
+        page = store.rewards_after(min(each.sequence for each in awake), limit=_PAGE)
+        is_last = len(page) < _PAGE
+        for learner in awake:
+            try:
+                learner.learn_page(page, is_last=is_last)
+            except LearnloopError as error:
+                failures.append(error)
+                left.remove(learner)
+        if is_last:
+            break
+    if failures:
+        raise failures[0]
 
 
 _learners: weakref.WeakSet[OnlineLearner] = weakref.WeakSet()

@@ -12,8 +12,9 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 
 import msgspec
@@ -26,7 +27,7 @@ from learnloop.core.errors import CorruptError, LearnloopError, UsageError
 from learnloop.core.records import Decision, Event, Reward
 from learnloop.core.seeding import generator
 from learnloop.decisions.learning.default_rewards import DefaultRewards
-from learnloop.decisions.online.learner import OnlineLearner
+from learnloop.decisions.online.learner import OnlineLearner, sync_all
 from learnloop.decisions.service.champions import champion_of
 from learnloop.decisions.service.request import DecisionRequest
 from learnloop.decisions.service.settings import DecisionSettings, VersionedSettings
@@ -71,6 +72,7 @@ class Policies:
         self._snapshots: OrderedDict[Key, PolicySnapshot] = OrderedDict()
         self._choosers: dict[Key, _Chooser] = {}
         self._defaults: dict[Key, DefaultRewards] = {}
+        self._opened: dict[Key, OnlineLearner] = {}  # of policies that are about to be read
         self._begun: list[Future[VersionedSettings]] = []  # settings of policies that were asked first here
         self._event_sequence = store.last_sequence(Event)
         _all_policies.add(self)
@@ -111,13 +113,17 @@ class Policies:
         Raises:
             LearnloopError: the store cannot be asked; a policy alone that cannot be read is left to its first request.
         """
-        for agent_id, policy in self._store.read(policies_with_settings, MAX_POLICIES):
-            if self.find(agent_id, policy) is not None:
-                continue
-            try:
-                self.load(agent_id, policy)
-            except (CorruptError, UsageError) as error:
-                _log.warning("%s.%s is not served: %s", agent_id, policy, error)
+        missing: dict[Key, DecisionSettings] = {}
+        for key in self._store.read(policies_with_settings, MAX_POLICIES):
+            if self.find(*key) is None:
+                with _warned(*key):
+                    missing[key] = current(self._store, *key).settings
+        self._opened = self._open_learners(missing)
+        for key in missing:
+            if self.find(*key) is None:  # nor was it asked for meanwhile
+                with _warned(*key):
+                    self.load(*key)
+        self._opened = {}
 
     def snapshots(self) -> list[PolicySnapshot]:
         """Returns what is in memory."""
@@ -189,7 +195,8 @@ class Policies:
         Raises:
             LearnloopError: something could not be done, which is tried again at the next time; all else was.
         """
-        _all_of([self._check_begun, self.refresh, *(partial(self._keep, snapshot) for snapshot in self.snapshots())])
+        steps = [self._check_begun, self.refresh, self._sync]
+        _all_of([*steps, *(partial(self._keep, snapshot) for snapshot in self.snapshots())])
 
     def checkpoint(self, timeout_seconds: float = 30.0) -> None:
         """Saves what the online policies have learned.
@@ -197,13 +204,11 @@ class Policies:
         Raises:
             LearnloopError: one could not be saved; the others were, and the log still has everything.
         """
-        learners = [snapshot.learner for snapshot in self.snapshots() if snapshot.learner is not None]
-        _all_of([partial(learner.checkpoint, timeout_seconds) for learner in learners])
+        _all_of([partial(learner.checkpoint, timeout_seconds) for learner in self._learners()])
 
     def damage(self) -> str | None:
         """Returns what an online policy could not use or learn; None: there is nothing of that kind."""
-        found = (snapshot.learner.damage for snapshot in self.snapshots() if snapshot.learner is not None)
-        return next((each for each in found if each), None)
+        return next((learner.damage for learner in self._learners() if learner.damage), None)
 
     def after_fork(self) -> None:
         """Makes a forked child's copy usable: locks of its own, and draws of its own unless they are to repeat."""
@@ -255,15 +260,29 @@ class Policies:
 
     def _learner(self, agent_id: str, policy: str, settings: DecisionSettings) -> OnlineLearner:
         before = self.find(agent_id, policy)
-        if before is not None and before.learner is not None and before.learner.follow(settings):
-            return before.learner
-        return OnlineLearner(self._store, agent_id, policy, settings)
+        known = self._opened.pop((agent_id, policy), None) if before is None else before.learner
+        if known is not None and known.follow(settings):
+            return known
+        learner = OnlineLearner(self._store, agent_id, policy, settings)
+        learner.sync()
+        return learner
+
+    def _open_learners(self, policies: Mapping[Key, DecisionSettings]) -> dict[Key, OnlineLearner]:
+        """Returns the learners of those policies that learn online; they have read the log together."""
+        online = {key: settings for key, settings in policies.items() if settings.online is not None}
+        opened = {key: OnlineLearner(self._store, *key, settings) for key, settings in online.items()}
+        sync_all(self._store, list(opened.values()))
+        return opened
+
+    def _learners(self) -> list[OnlineLearner]:
+        return [snapshot.learner for snapshot in self.snapshots() if snapshot.learner is not None]
+
+    def _sync(self) -> None:
+        sync_all(self._store, self._learners())
 
     def _keep(self, snapshot: PolicySnapshot) -> None:
-        if snapshot.learner is not None:
-            snapshot.learner.sync()
-            if snapshot.learner.checkpoint_due():
-                snapshot.learner.checkpoint()
+        if snapshot.learner is not None and snapshot.learner.checkpoint_due():
+            snapshot.learner.checkpoint()
         if snapshot.settings.reward_wait_seconds is not None:
             key = (snapshot.agent_id, snapshot.policy)
             self._defaults.setdefault(key, DefaultRewards(self._store, *key)).give(snapshot.settings)
@@ -278,6 +297,15 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+@contextmanager
+def _warned(agent_id: str, policy: str) -> Iterator[None]:
+    """Leaves a policy that cannot be read to its first request, and logs why."""
+    try:
+        yield
+    except (CorruptError, UsageError) as error:
+        _log.warning("%s.%s is not served: %s", agent_id, policy, error)
 
 
 def _all_of(steps: Sequence[Callable[[], object]]) -> None:
