@@ -10,7 +10,6 @@ from learnloop.algorithms.live.episodes import Chosen, LiveStep
 from learnloop.algorithms.policies.heads import UniformHead
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.core.arrays import F32
-from learnloop.core.spaces import Spaces
 from learnloop.core.stepping import Actions, EnvStep, Masks
 
 
@@ -23,10 +22,10 @@ class Random(Algorithm):
 
     tag = "random"
     config_type = RandomConfig
+    config: RandomConfig
 
-    def __init__(self, config: RandomConfig, spaces: Spaces, *, num_envs: int = 1, seed: int = 0) -> None:
-        super().__init__(config, spaces, num_envs=num_envs, seed=seed)
-        self._head = UniformHead(spaces.action)
+    def _build(self) -> None:
+        self._head = UniformHead(self.spaces.action)
 
     def choose(self, observations: F32, masks: Masks | None = None) -> Actions:
         """Returns a draw for each env."""

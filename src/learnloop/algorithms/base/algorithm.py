@@ -19,7 +19,7 @@ import numpy as np
 
 from learnloop.algorithms.base.config import AlgorithmConfig
 from learnloop.algorithms.base.metrics import LayerNorms, Metrics, dormant_ratio
-from learnloop.algorithms.base.states import part_of, prefixed, put_parameters
+from learnloop.algorithms.base.states import count_of, part_of, prefixed, put_parameters
 from learnloop.algorithms.live.episodes import Chosen, LiveEpisodes, LiveStep
 from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.core.arrays import F32
@@ -62,6 +62,8 @@ class Algorithm(ABC):
     """Whether it learns from a data set, and never from its own actions."""
     network_names: ClassVar[tuple[str, ...]] = ()
     """The names of its networks, each of which may be one of the caller's own."""
+    kept_counts: ClassVar[tuple[str, ...]] = ()
+    """The attributes that count something and are part of a state, where they have no leading underscore."""
     drawn_as: ClassVar[str | None] = None
     """Whose random numbers it has; None: its own, which derive from the seed and its ``tag``."""
 
@@ -105,6 +107,7 @@ class Algorithm(ABC):
         self._is_live = False
         self._knows_progress = False
         self._layer_norms: dict[int, LayerNorms] = {}
+        self._build()
 
     # With environments -------------------------------------------------------------------------------------------
 
@@ -204,6 +207,13 @@ class Algorithm(ABC):
 
     # What a subclass gives ---------------------------------------------------------------------------------------
 
+    def _build(self) -> None:  # noqa: B027 - some have no parts of their own
+        """Makes networks, buffers and counters, once ``config`` and all else that ``__init__`` is given is there.
+
+        Raises:
+            UsageError: the config, the spaces, the networks or the memory do not fit each other.
+        """
+
     @abstractmethod
     def _choose(self, observations: F32, masks: Masks | None) -> Chosen:
         """Returns explored actions for a batch of observations, shape ``(batch, encoder.size)``."""
@@ -231,7 +241,8 @@ class Algorithm(ABC):
         tensors = {name: network.parameters.copy() for name, network in self._kept_networks.items()}
         for prefix, optimizer in self._kept_optimizers.items():
             tensors |= prefixed(prefix, optimizer.state())
-        return State(tensors | more.tensors, self._base_values() | more.values)
+        counts = {name.lstrip("_"): getattr(self, name) for name in self.kept_counts}
+        return State(tensors | more.tensors, self._base_values() | counts | more.values)
 
     def restore(self, state: State) -> None:
         """Goes on from ``state``, bit for bit.
@@ -245,6 +256,8 @@ class Algorithm(ABC):
                 put_parameters(network, state.tensors[name], name)
             for prefix, optimizer in self._kept_optimizers.items():
                 optimizer.restore(part_of(state.tensors, prefix))
+            for name in self.kept_counts:
+                setattr(self, name, count_of(state.values, name.lstrip("_")))
             self._restore_more(state)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CorruptError(f"the state is not one of this {self.tag}: {error}") from error

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Literal, TypeAlias
+from collections.abc import Mapping
+from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -32,14 +33,21 @@ Schedule: TypeAlias = float | Linear | str
 _SHORT = re.compile(r"lin_(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)")
 
 
-def check_schedule(name: str, schedule: Schedule, low: float, high: float) -> None:
-    """Returns if all values of ``schedule`` lie from ``low`` to ``high``.
+Ranges: TypeAlias = Mapping[str, tuple[float, float | None]]
+"""From where to where the numbers of a config may be, or all values of its schedules, by their names."""
+
+
+def check_setting(name: str, value: Schedule | None, low: float, high: float | None) -> None:
+    """Returns if ``value``, or all values of a schedule, lie from ``low`` to ``high``, or there is none.
 
     Raises:
-        UsageError: they do not, or it is none.
+        UsageError: they do not, or it is no schedule.
     """
-    line = parse_schedule(name, schedule)
-    for value in (line.initial, line.final):
+    if isinstance(value, Linear | str):
+        line = parse_schedule(name, value)
+        check_range(name, line.initial, low, high)
+        check_range(name, line.final, low, high)
+    elif value is not None:
         check_range(name, value, low, high)
 
 
@@ -103,13 +111,20 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """After so many steps the training of live agents counts as done, which is what schedules (and DQN's exploration)
     depend on. None: ``set_progress`` says how much is done. A trainer with environments says it itself."""
 
+    ranges: ClassVar[Ranges] = {
+        "learning_rate": (0, 10),
+        "gamma": (0, 1),
+        "dropout": (0, 0.95),
+        "live_steps": (1, None),
+    }
+    """Of the fields of the class itself; those of its bases have theirs. A field that may be None is looked at where it
+    is not."""
+
     def __post_init__(self) -> None:
-        """Refuses values without a meaning, and those that contradict each other."""
-        check_schedule("learning_rate", self.learning_rate, 0, 10)
-        check_range("gamma", self.gamma, 0, 1)
-        check_range("dropout", self.dropout, 0, 0.95)
-        if self.live_steps is not None:
-            check_range("live_steps", self.live_steps, 1)
+        """Refuses values outside of the ``ranges`` of its classes, and those that contradict each other."""
+        for kind in reversed(type(self).__mro__):
+            for name, (low, high) in vars(kind).get("ranges", {}).items():
+                check_setting(name, getattr(self, name), low, high)
         for width in self.net_arch:
             check_range("a layer of net_arch", width, 1)
         if not self.net_arch and (self.dropout or self.layer_norm):

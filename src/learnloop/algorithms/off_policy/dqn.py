@@ -5,22 +5,21 @@ Source: Mnih et al. 2015, Human-level control through deep reinforcement learnin
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
-from learnloop.algorithms.base.config import Linear, Schedule, check_max_norm, check_schedule, value_at
+from learnloop.algorithms.base.config import Linear, Ranges, Schedule, check_max_norm, value_at
 from learnloop.algorithms.base.dealing import deal
-from learnloop.algorithms.base.states import count_of
 from learnloop.algorithms.off_policy.learner import OffPolicyAlgorithm, OffPolicyConfig, TargetUpdate
 from learnloop.algorithms.policies.heads import duelling_gradient, duelling_values
 from learnloop.algorithms.policies.network_policy import NetworkPolicy, serving_network
 from learnloop.algorithms.replay.prioritised import PrioritisedReplay, ReplayBuffer, ReplaySample
 from learnloop.core.arrays import F32, I64
-from learnloop.core.checks import check_range
 from learnloop.core.errors import UsageError
-from learnloop.core.spaces import Discrete, Spaces
+from learnloop.core.spaces import Discrete
 from learnloop.core.stepping import Actions, Masks
 from learnloop.nn.mlp.config import Head
-from learnloop.nn.network import Network
 from learnloop.nn.optimizers import Adam
 from learnloop.system.state_file import State
 
@@ -66,22 +65,24 @@ class DQNConfig(OffPolicyConfig, frozen=True, kw_only=True, forbid_unknown_field
     priority_epsilon: float = 1e-6
     """Added to each error."""
 
+    ranges: ClassVar[Ranges] = {
+        "exploration_fraction": (1e-9, 1),
+        "exploration_initial_eps": (0, 1),
+        "exploration_final_eps": (0, 1),
+        "priority_alpha": (0, 1),
+        "priority_beta": (0, 1),
+        "priority_epsilon": (1e-12, 1),
+    }
+
     def __post_init__(self) -> None:
         """Refuses values without a meaning, and those that contradict each other."""
         super().__post_init__()
-        check_range("exploration_fraction", self.exploration_fraction, 1e-9, 1)
-        check_range("exploration_initial_eps", self.exploration_initial_eps, 0, 1)
-        check_range("exploration_final_eps", self.exploration_final_eps, 0, 1)
         if self.exploration_final_eps > self.exploration_initial_eps:
             raise UsageError(
                 f"exploration_final_eps is {self.exploration_final_eps}, above exploration_initial_eps "
                 f"({self.exploration_initial_eps}); exploration falls"
             )
         check_max_norm(self.max_grad_norm)
-        check_range("priority_alpha", self.priority_alpha, 0, 1)
-        check_range("priority_epsilon", self.priority_epsilon, 1e-12, 1)
-        check_schedule("priority_beta", self.priority_beta, 0, 1)
-        check_range("batch_size", self.batch_size, 1)
 
     def changing(self) -> list[str]:
         """Returns the names of the options whose values change with the progress of the training."""
@@ -96,20 +97,18 @@ class DQN(OffPolicyAlgorithm):
     tag = "dqn"
     config_type = DQNConfig
     network_names = ("network",)
+    kept_counts = (
+        *OffPolicyAlgorithm.kept_counts,
+        *("_steps_to_target", "_num_target_updates", "_updates_to_target"),
+    )
     config: DQNConfig
 
-    def __init__(
-        self, config: DQNConfig, spaces: Spaces, *, num_envs: int = 1, seed: int = 0, **networks: Network | None
-    ) -> None:
-        """Builds it; the one of ``networks`` is ``network``, the other arguments are those of ``Algorithm``.
-
-        Raises:
-            UsageError: the action space is not discrete, or the spaces, the network or the memory do not fit.
-        """
-        if not isinstance(spaces.action, Discrete):
-            raise UsageError(f"dqn needs a discrete action space, not {spaces.action}; use sac, ppo or a2c")
-        super().__init__(config, spaces, num_envs=num_envs, seed=seed, **networks)
-        self._n = spaces.action.n
+    def _build(self) -> None:
+        config, space = self.config, self.spaces.action
+        if not isinstance(space, Discrete):
+            raise UsageError(f"dqn needs a discrete action space, not {space}; use sac, ppo or a2c")
+        super()._build()
+        self._n = space.n
         heads, meaning = [Head(name="value", size=self._n)], "the value of each action"
         if config.duelling:
             heads = [Head(name="value", size=1), Head(name="advantage", size=self._n)]
@@ -327,20 +326,9 @@ class DQN(OffPolicyAlgorithm):
         """Returns Q of each action for encoded observations, shape ``(batch, n)``."""
         return self._values(self.network.predict(observations)).copy()
 
-    def _more_state(self) -> State:
-        tensors, values = super()._more_state()
-        counts = {
-            "steps_to_target": self._steps_to_target,
-            "num_target_updates": self._num_target_updates,
-            "updates_to_target": self._updates_to_target,
-        }
-        return State(tensors, values | counts)
-
-    def _restore_more(self, state: State) -> None:
-        super()._restore_more(state)
-        self._steps_to_target = count_of(state.values, "steps_to_target")
-        self._num_target_updates = count_of(state.values, "num_target_updates")
-        self._updates_to_target = count_of({"updates_to_target": 0, **state.values}, "updates_to_target")  # old: none
+    def restore(self, state: State) -> None:
+        """Goes on from ``state``; ``Algorithm.restore`` has the rest."""
+        super().restore(state._replace(values={"updates_to_target": 0, **state.values}))  # old ones have none
 
 
 def _allowed(values: F32, masks: Masks | None) -> F32:

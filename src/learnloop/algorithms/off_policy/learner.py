@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from learnloop.algorithms.base.algorithm import Algorithm
-from learnloop.algorithms.base.config import AlgorithmConfig, value_at
-from learnloop.algorithms.base.states import count_of, part_of, prefixed
+from learnloop.algorithms.base.config import AlgorithmConfig, Ranges, value_at
+from learnloop.algorithms.base.states import part_of, prefixed
 from learnloop.algorithms.live.episodes import Chosen, LiveStep
 from learnloop.algorithms.live.replay import LiveReplay
 from learnloop.algorithms.on_policy.historical import check_transitions
 from learnloop.algorithms.replay.n_step import NStepEnvs
 from learnloop.algorithms.replay.prioritised import MARGIN, Entries, ReplayBuffer, Transitions
 from learnloop.core.arrays import F32, I64
-from learnloop.core.checks import check_range
 from learnloop.core.errors import ActionError, UsageError
-from learnloop.core.spaces import Spaces
 from learnloop.core.stepping import Actions, EnvStep, Masks
 from learnloop.nn.network import Network
 from learnloop.nn.optimizers import BLOCK
@@ -62,13 +60,15 @@ class OffPolicyConfig(AlgorithmConfig, frozen=True, kw_only=True, forbid_unknown
     """Whether the replay has room for one observation a transition: enough where transitions follow each other. False:
     for two."""
 
+    ranges: ClassVar[Ranges] = {
+        **dict.fromkeys(("buffer_size", "batch_size", "train_freq", "target_update_interval", "n_steps"), (1, None)),
+        "learning_starts": (0, None),
+        "tau": (0, 1),
+    }
+
     def __post_init__(self) -> None:
         """Refuses values without a meaning, and those that contradict each other."""
         super().__post_init__()
-        for name in ("buffer_size", "batch_size", "train_freq", "target_update_interval", "n_steps"):
-            check_range(name, getattr(self, name), 1)
-        check_range("learning_starts", self.learning_starts, 0)
-        check_range("tau", self.tau, 0, 1)
         if self.gradient_steps != -1 and self.gradient_steps < 1:
             raise UsageError(
                 f"gradient_steps is {self.gradient_steps}; allowed is from 1, or -1 for as many as steps were recorded"
@@ -97,11 +97,10 @@ class OffPolicyAlgorithm(Algorithm):
     """
 
     config: OffPolicyConfig
+    kept_counts = ("_num_collected", "_next_dormant")
 
-    def __init__(
-        self, config: OffPolicyConfig, spaces: Spaces, *, num_envs: int = 1, seed: int = 0, **networks: Network | None
-    ) -> None:
-        super().__init__(config, spaces, num_envs=num_envs, seed=seed, **networks)
+    def _build(self) -> None:
+        config, num_envs = self.config, self.num_envs
         if config.buffer_size < num_envs * config.n_steps:
             raise UsageError(
                 f"buffer_size is {config.buffer_size}; {num_envs} envs with returns of {config.n_steps} steps need "
@@ -111,7 +110,7 @@ class OffPolicyAlgorithm(Algorithm):
         self._live_replay = LiveReplay(self.replay, config.n_steps, config.gamma)
         self._window: NStepEnvs | None = None
         if config.n_steps > 1:
-            self._window = NStepEnvs(config.n_steps, num_envs, config.gamma, spaces.action)
+            self._window = NStepEnvs(config.n_steps, num_envs, config.gamma, self.spaces.action)
         self._env_rows = np.arange(num_envs)
         self._seen: F32 | None = None
         """The array that ``record`` was given last: what ``choose`` usually gets."""
@@ -310,15 +309,13 @@ class OffPolicyAlgorithm(Algorithm):
         tensors = {f"replay.{name}": value for name, value in tensors.items()} | {"numbers": self._numbers.copy()}
         if self._window is not None:
             tensors |= prefixed("window.", self._window.state())
-        return State(tensors, {"num_collected": self._num_collected, "next_dormant": self._next_dormant})
+        return State(tensors, {})
 
     def _restore_more(self, state: State) -> None:
         self.replay.restore(part_of(state.tensors, "replay."))
         if self._window is not None:
             self._window.restore(part_of(state.tensors, "window."))
         self._numbers = self._checked_numbers(state.tensors["numbers"])
-        self._num_collected = count_of(state.values, "num_collected")
-        self._next_dormant = count_of(state.values, "next_dormant")
         self._seen = self._chosen = None
         self._live_replay.clear()
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from learnloop.algorithms.base.config import Schedule
+from learnloop.algorithms.base.config import Ranges, Schedule
 from learnloop.algorithms.base.dealing import deal
 from learnloop.algorithms.off_policy.learner import OffPolicyAlgorithm, OffPolicyConfig
 from learnloop.algorithms.off_policy.sac_continuous import ContinuousLosses
@@ -20,13 +20,11 @@ from learnloop.algorithms.off_policy.sac_discrete import DiscreteLosses
 from learnloop.algorithms.off_policy.twin_critic import MEANING, TwinCritic, critic_heads
 from learnloop.algorithms.policies.network_policy import NetworkPolicy, serving_network
 from learnloop.core.arrays import F32
-from learnloop.core.checks import check_range
 from learnloop.core.errors import DivergedError, UsageError
 from learnloop.core.seeding import generator
-from learnloop.core.spaces import Box, Discrete, Spaces
+from learnloop.core.spaces import Box, Discrete
 from learnloop.core.stepping import Actions, Masks
 from learnloop.nn.mlp.config import Head
-from learnloop.nn.network import Network
 from learnloop.nn.optimizers import Adam
 from learnloop.system.state_file import State
 
@@ -55,11 +53,12 @@ class SACConfig(OffPolicyConfig, frozen=True, kw_only=True, forbid_unknown_field
     """Christodoulou's choice, which is known to be poor where one action is right: the policy must stay almost uniform,
     and the temperature grows without bound where it cannot. .3 to .7 is a better start then."""
 
+    ranges: ClassVar[Ranges] = {"target_entropy_ratio": (0, 1)}
+
     def __post_init__(self) -> None:
         """Refuses values without a meaning."""
         super().__post_init__()
         initial_temperature(self.ent_coef)
-        check_range("target_entropy_ratio", self.target_entropy_ratio, 0, 1)
         if isinstance(self.target_entropy, str) and self.target_entropy != "auto":
             raise UsageError(f"target_entropy is {self.target_entropy!r}; allowed are a number and auto")
         if not isinstance(self.target_entropy, str) and not math.isfinite(self.target_entropy):
@@ -70,7 +69,9 @@ class SAC(OffPolicyAlgorithm):
     """SAC over a bounded box, or over discrete actions.
 
     The two critics are one network of two heads, which share nothing. The actor gives means and logarithms of standard
-    deviations, or logits.
+    deviations, or logits. Of ``networks`` the ``actor`` gives two numbers for each continuous action, or one for each
+    discrete one. The ``critic`` gives two values of an observation and an action, or of an observation two values of
+    each discrete action: those of the first critic, then those of the second.
 
     Attributes:
         temperature: what entropy is worth.
@@ -81,29 +82,13 @@ class SAC(OffPolicyAlgorithm):
     network_names = ("actor", "critic")
     config: SACConfig
 
-    def __init__(
-        self, config: SACConfig, spaces: Spaces, *, num_envs: int = 1, seed: int = 0, **networks: Network | None
-    ) -> None:
-        """Builds it.
-
-        Args:
-            config: its hyper-parameters.
-            spaces: the action space must be a bounded box, or discrete.
-            num_envs: how many environments run side by side.
-            seed: of everything random.
-            networks: ``actor``: from an observation to two numbers for each continuous action, or one for each
-                discrete one. ``critic``: from an observation and an action to two values, or from an observation to two
-                values of each discrete action: those of the first critic, then those of the second.
-
-        Raises:
-            UsageError: the spaces, the networks or the memory do not fit.
-        """
-        space = spaces.action
+    def _build(self) -> None:
+        config, space = self.config, self.spaces.action
         if not (isinstance(space, Discrete) or (isinstance(space, Box) and space.is_bounded)):
             raise UsageError(f"sac needs a box with all bounds or a discrete action space, not {space}; use ppo or a2c")
         if isinstance(space, Box):
             _check_span(space)
-        super().__init__(config, spaces, num_envs=num_envs, seed=seed, **networks)
+        super()._build()
         num_inputs, num_values, meaning = self.encoder.size, 1, "the values of both critics"
         head = Head(name="policy", size=space.n if isinstance(space, Discrete) else 2 * space.size)
         if isinstance(space, Box):

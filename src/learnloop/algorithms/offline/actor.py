@@ -6,17 +6,16 @@ from typing import ClassVar
 
 import numpy as np
 
+from learnloop.algorithms.base.config import Ranges
 from learnloop.algorithms.off_policy.twin_critic import MEANING, TwinCritic, critic_heads
 from learnloop.algorithms.offline.learner import OfflineAlgorithm, OfflineConfig
 from learnloop.algorithms.offline.logged_steps import Minibatch
 from learnloop.algorithms.policies.network_policy import NetworkPolicy, serving_network
 from learnloop.core.arrays import F32
-from learnloop.core.checks import check_range
-from learnloop.core.spaces import Box, Spaces
+from learnloop.core.spaces import Box
 from learnloop.core.stepping import Actions, Masks
 from learnloop.nn.distributions import Categorical, Evaluation, make_distribution
 from learnloop.nn.mlp.config import Head
-from learnloop.nn.network import Network
 from learnloop.nn.optimizers import Adam
 
 
@@ -30,11 +29,9 @@ class OfflineActor(OfflineAlgorithm):
 
     network_names: ClassVar[tuple[str, ...]] = ("actor",)
 
-    def __init__(
-        self, config: OfflineConfig, spaces: Spaces, *, num_envs: int = 1, seed: int = 0, **networks: Network | None
-    ) -> None:
-        super().__init__(config, spaces, num_envs=num_envs, seed=seed, **networks)
-        self.distribution = make_distribution(spaces.action)
+    def _build(self) -> None:
+        super()._build()
+        self.distribution = make_distribution(self.spaces.action)
         meaning = "the parameters of the action distribution"
         self.actor = self._build_network("actor", self._actor_heads(), meaning, shared=False)
 
@@ -77,14 +74,14 @@ class ActorCriticConfig(OfflineConfig, frozen=True, kw_only=True, forbid_unknown
     tau: float = 0.005
     """How far each gradient step moves the target network."""
 
-    def __post_init__(self) -> None:
-        """Refuses values without a meaning."""
-        super().__post_init__()
-        check_range("tau", self.tau, 0, 1)
+    ranges: ClassVar[Ranges] = {"tau": (0, 1)}
 
 
 class OfflineActorCritic(OfflineActor):
     """An offline algorithm over discrete actions whose actor follows two critics, of which the lower one counts.
+
+    Of ``networks`` the ``actor`` goes from an observation to the logits of the actions, the ``critic`` to two values of
+    each action.
 
     Attributes:
         critic: Q, its target and its optimiser.
@@ -94,31 +91,11 @@ class OfflineActorCritic(OfflineActor):
     config: ActorCriticConfig
     network_names: ClassVar[tuple[str, ...]] = ("actor", "critic")
 
-    def __init__(
-        self,
-        config: ActorCriticConfig,
-        spaces: Spaces,
-        *,
-        num_envs: int = 1,
-        seed: int = 0,
-        **networks: Network | None,
-    ) -> None:
-        """Builds it.
-
-        Args:
-            config: its hyper-parameters.
-            spaces: the action space must be discrete.
-            num_envs: how many environments ``choose`` serves.
-            seed: of everything random.
-            networks: ``actor``: from an observation to the logits of the actions. ``critic``: from an observation to
-                two values of each action.
-
-        Raises:
-            UsageError: the spaces or the networks do not fit.
-        """
-        super().__init__(config, spaces, num_envs=num_envs, seed=seed, **networks)
+    def _build(self) -> None:
+        super()._build()
         n = self._discrete().n
-        self.critic = TwinCritic(self._build_network("critic", critic_heads(n), MEANING, shared=False), config.tau)
+        network = self._build_network("critic", critic_heads(n), MEANING, shared=False)
+        self.critic = TwinCritic(network, self.config.tau)
         self.categorical = Categorical(n)
         self._actor_optimizer = Adam(self.actor)
         self._kept_networks["network.target"] = self.critic.target

@@ -6,14 +6,16 @@ algorithm 1. Expectations over actions are computed, not drawn.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
+from learnloop.algorithms.base.config import Ranges
 from learnloop.algorithms.off_policy.twin_critic import critic_loss, least_values
 from learnloop.algorithms.offline.actor import ActorCriticConfig, OfflineActorCritic
 from learnloop.algorithms.offline.learner import Descent
 from learnloop.algorithms.offline.logged_steps import Minibatch
 from learnloop.core.arrays import F32
-from learnloop.core.checks import check_range
 from learnloop.core.stepping import Masks
 
 
@@ -26,11 +28,7 @@ class AWACConfig(ActorCriticConfig, frozen=True, kw_only=True, forbid_unknown_fi
     max_weight: float = 100.0
     """No action counts more often than so many average ones."""
 
-    def __post_init__(self) -> None:
-        """Refuses values without a meaning."""
-        super().__post_init__()
-        check_range("lam", self.lam, 1e-6, 1e6)
-        check_range("max_weight", self.max_weight, 1, 1e30)
+    ranges: ClassVar[Ranges] = {"lam": (1e-6, 1e6), "max_weight": (1, 1e30)}
 
 
 class AWAC(OfflineActorCritic):

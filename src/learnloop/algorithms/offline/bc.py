@@ -6,18 +6,17 @@ likelihood of the policies that PPO and A2C have.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
-from learnloop.algorithms.base.config import Schedule
+from learnloop.algorithms.base.config import Ranges, Schedule
 from learnloop.algorithms.base.dealing import deal
 from learnloop.algorithms.offline.actor import OfflineActor
 from learnloop.algorithms.offline.learner import Descent, OfflineConfig
 from learnloop.algorithms.offline.logged_steps import Minibatch
 from learnloop.core.arrays import F32
-from learnloop.core.checks import check_range
-from learnloop.core.spaces import Spaces
 from learnloop.nn.distributions import Evaluation
-from learnloop.nn.network import Network
 from learnloop.nn.optimizers import AdamW
 
 
@@ -30,11 +29,7 @@ class BCConfig(OfflineConfig, frozen=True, kw_only=True, forbid_unknown_fields=T
     weight_decay: float = 0.0
     """AdamW's: by which share, times the learning rate, parameters shrink in each step."""
 
-    def __post_init__(self) -> None:
-        """Refuses values without a meaning."""
-        super().__post_init__()
-        check_range("ent_coef", self.ent_coef, 0, 1e6)
-        check_range("weight_decay", self.weight_decay, 0, 1e3)
+    ranges: ClassVar[Ranges] = {"ent_coef": (0, 1e6), "weight_decay": (0, 1e3)}
 
 
 class BC(OfflineActor):
@@ -49,12 +44,9 @@ class BC(OfflineActor):
     config: BCConfig
     compares = False
 
-    def __init__(
-        self, config: BCConfig, spaces: Spaces, *, num_envs: int = 1, seed: int = 0, **networks: Network | None
-    ) -> None:
-        """Builds it; the one of ``networks`` is ``actor``, the other arguments are those of ``Algorithm``."""
-        super().__init__(config, spaces, num_envs=num_envs, seed=seed, **networks)
-        self._optimizer = AdamW(self.actor, weight_decay=config.weight_decay)
+    def _build(self) -> None:
+        super()._build()
+        self._optimizer = AdamW(self.actor, weight_decay=self.config.weight_decay)
         self._kept_optimizers = {"optimizer.actor.": self._optimizer}
 
     def _step(self, minibatch: Minibatch, learning_rate: float) -> None:

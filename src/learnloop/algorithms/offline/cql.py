@@ -5,20 +5,19 @@ Source: Kumar et al. 2020, Conservative Q-Learning for Offline Reinforcement Lea
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
-from learnloop.algorithms.base.config import Schedule
+from learnloop.algorithms.base.config import Ranges, Schedule
 from learnloop.algorithms.off_policy.learner import TargetUpdate
 from learnloop.algorithms.offline.learner import Descent, OfflineAlgorithm, OfflineConfig
 from learnloop.algorithms.offline.logged_steps import LoggedSteps, Minibatch
 from learnloop.algorithms.policies.network_policy import NetworkPolicy, serving_network
 from learnloop.core.arrays import F32
-from learnloop.core.checks import check_range
-from learnloop.core.spaces import Spaces
 from learnloop.core.stepping import Actions, Masks
 from learnloop.nn.distributions import Categorical
 from learnloop.nn.mlp.config import Head
-from learnloop.nn.network import Network
 from learnloop.nn.optimizers import Adam
 
 TARGET_ROWS = 512
@@ -40,12 +39,7 @@ class CQLConfig(OfflineConfig, frozen=True, kw_only=True, forbid_unknown_fields=
     tau: float = 1.0
     """How far an update moves it; 1: it becomes a copy."""
 
-    def __post_init__(self) -> None:
-        """Refuses values without a meaning."""
-        super().__post_init__()
-        check_range("alpha", self.alpha, 0, 1e6)
-        check_range("target_update_interval", self.target_update_interval, 1)
-        check_range("tau", self.tau, 0, 1)
+    ranges: ClassVar[Ranges] = {"alpha": (0, 1e6), "target_update_interval": (1, None), "tau": (0, 1)}
 
 
 class CQL(OfflineAlgorithm):
@@ -61,15 +55,8 @@ class CQL(OfflineAlgorithm):
     network_names = ("network",)
     config: CQLConfig
 
-    def __init__(
-        self, config: CQLConfig, spaces: Spaces, *, num_envs: int = 1, seed: int = 0, **networks: Network | None
-    ) -> None:
-        """Builds it; the one of ``networks`` is ``network``, the other arguments are those of ``Algorithm``.
-
-        Raises:
-            UsageError: the action space is not discrete, or the network does not fit.
-        """
-        super().__init__(config, spaces, num_envs=num_envs, seed=seed, **networks)
+    def _build(self) -> None:
+        super()._build()
         self._n = self._discrete().n
         heads = [Head(name="value", size=self._n)]
         self.network = self._build_network("network", heads, "the value of each action", shared=False)

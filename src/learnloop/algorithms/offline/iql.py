@@ -6,18 +6,17 @@ Source: Kostrikov et al. 2021, Offline Reinforcement Learning with Implicit Q-Le
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import numpy as np
 
+from learnloop.algorithms.base.config import Ranges
 from learnloop.algorithms.off_policy.twin_critic import critic_loss, least_values
 from learnloop.algorithms.offline.actor import ActorCriticConfig, OfflineActorCritic
 from learnloop.algorithms.offline.learner import Descent
 from learnloop.algorithms.offline.logged_steps import Minibatch
 from learnloop.core.arrays import F32
-from learnloop.core.checks import check_range
-from learnloop.core.spaces import Spaces
 from learnloop.nn.mlp.config import Head
-from learnloop.nn.network import Network
 from learnloop.nn.optimizers import Adam
 
 
@@ -31,19 +30,14 @@ class IQLConfig(ActorCriticConfig, frozen=True, kw_only=True, forbid_unknown_fie
     max_weight: float = 100.0
     """No action counts more often."""
 
-    def __post_init__(self) -> None:
-        """Refuses values without a meaning."""
-        super().__post_init__()
-        check_range("expectile", self.expectile, 1e-6, 1 - 1e-6)
-        check_range("beta", self.beta, 0, 1e6)
-        check_range("max_weight", self.max_weight, 1e-6, 1e30)
+    ranges: ClassVar[Ranges] = {"expectile": (1e-6, 1 - 1e-6), "beta": (0, 1e6), "max_weight": (1e-6, 1e30)}
 
 
 class IQL(OfflineActorCritic):
     """IQL over discrete actions, with two critics of which the lower one counts.
 
     Attributes:
-        value: V.
+        value: V; of ``networks`` the one from an observation to its value.
     """
 
     tag = "iql"
@@ -51,14 +45,8 @@ class IQL(OfflineActorCritic):
     network_names = ("actor", "critic", "value")
     config: IQLConfig
 
-    def __init__(
-        self, config: IQLConfig, spaces: Spaces, *, num_envs: int = 1, seed: int = 0, **networks: Network | None
-    ) -> None:
-        """Builds it.
-
-        ``networks`` are ``value``, from an observation to its value, and those of ``OfflineActorCritic``.
-        """
-        super().__init__(config, spaces, num_envs=num_envs, seed=seed, **networks)
+    def _build(self) -> None:
+        super()._build()
         heads = [Head(name="value", size=1)]
         self.value = self._build_network("value", heads, "the value of the observation", shared=False)
         self._value_optimizer = self._kept_optimizers["optimizer.value."] = Adam(self.value)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, NoReturn
 import numpy as np
 
 from learnloop.algorithms.base.algorithm import Algorithm
-from learnloop.algorithms.base.config import AlgorithmConfig, check_max_norm, value_at
+from learnloop.algorithms.base.config import AlgorithmConfig, Ranges, check_max_norm, value_at
 from learnloop.algorithms.base.dealing import deal
 from learnloop.algorithms.base.metrics import MAX_ROWS
 from learnloop.algorithms.live.episodes import Chosen, LiveStep
@@ -25,7 +25,7 @@ from learnloop.core.checks import check_range
 from learnloop.core.datasets import Dataset
 from learnloop.core.errors import CorruptError, UsageError
 from learnloop.core.seeding import generator
-from learnloop.core.spaces import Discrete, Spaces
+from learnloop.core.spaces import Discrete
 from learnloop.core.stepping import Actions, EnvStep, Masks
 from learnloop.nn.network import Network
 from learnloop.nn.optimizers import Optimizer
@@ -43,10 +43,11 @@ class OfflineConfig(AlgorithmConfig, frozen=True, kw_only=True, forbid_unknown_f
     max_grad_norm: float | None = None
     """The gradient of each network is scaled down to this norm; None: it is not."""
 
+    ranges: ClassVar[Ranges] = {"batch_size": (1, None)}
+
     def __post_init__(self) -> None:
         """Refuses values without a meaning."""
         super().__post_init__()
-        check_range("batch_size", self.batch_size, 1)
         check_max_norm(self.max_grad_norm)
         if self.dropout:
             raise UsageError(
@@ -90,14 +91,11 @@ class OfflineAlgorithm(Algorithm):
     compares: ClassVar[bool] = True
     """Whether it compares actions by their rewards, and so needs a data set with at least two."""
 
-    def __init__(
-        self, config: OfflineConfig, spaces: Spaces, *, num_envs: int = 1, seed: int = 0, **networks: Network | None
-    ) -> None:
-        super().__init__(config, spaces, num_envs=num_envs, seed=seed, **networks)
+    def _build(self) -> None:
         self._steps: LoggedSteps | None = None
         self._fingerprint: str | None = None
         """Of the data set that was loaded, or that a restored state learned from; None: not looked at yet."""
-        self._acting_rng = generator(seed, self.tag, "acting")
+        self._acting_rng = generator(self.seed, self.tag, "acting")
 
     # The data set ------------------------------------------------------------------------------------------------
 

@@ -13,19 +13,16 @@ here one process writes, so that no update is lost or half seen.
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import numpy as np
 
-from learnloop.algorithms.base.config import value_at
-from learnloop.algorithms.base.states import count_of
+from learnloop.algorithms.base.config import Ranges, value_at
 from learnloop.algorithms.on_policy.a2c import A2C, A2CConfig
 from learnloop.core.arrays import F32, F64
-from learnloop.core.checks import check_range
 from learnloop.core.errors import DivergedError, UsageError
-from learnloop.core.spaces import Spaces
 from learnloop.nn.network import Network
 from learnloop.nn.optimizers import Optimizer
-from learnloop.system.state_file import State
 
 MAX_WORKERS = 64
 
@@ -40,12 +37,7 @@ class A3CConfig(A2CConfig, frozen=True, kw_only=True, forbid_unknown_fields=True
     """A gradient that is older than so many updates is dropped, and counted; None: none is. Each worker's update makes
     each other worker's next gradient older by one: on average they are as old as there are other workers."""
 
-    def __post_init__(self) -> None:
-        """Refuses values without a meaning."""
-        super().__post_init__()
-        check_range("num_workers", self.num_workers, 1, MAX_WORKERS)
-        if self.max_staleness is not None:
-            check_range("max_staleness", self.max_staleness, 0)
+    ranges: ClassVar[Ranges] = {"num_workers": (1, MAX_WORKERS), "max_staleness": (0, None)}
 
 
 class A3C(A2C):
@@ -59,13 +51,12 @@ class A3C(A2C):
     tag = "a3c"
     config_type = A3CConfig
     config: A3CConfig
+    kept_counts = ("num_stale_dropped", "staleness_max")
 
     drawn_as = A2C.tag  # with one worker it is A2C to the bit
 
-    def __init__(
-        self, config: A3CConfig, spaces: Spaces, *, num_envs: int = 1, seed: int = 0, **networks: Network | None
-    ) -> None:
-        super().__init__(config, spaces, num_envs=num_envs, seed=seed, **networks)
+    def _build(self) -> None:
+        super()._build()
         self.num_stale_dropped = 0
         self.staleness_max = 0
         self._only_looks = False
@@ -184,17 +175,6 @@ class A3C(A2C):
             ours[part] = _joined(ours[part], _added(before[part], after[part]))
             start = part.stop
         self.put_moments(ours)
-
-    # Keeping -----------------------------------------------------------------------------------------------------
-
-    def _more_state(self) -> State:
-        counts = {"num_stale_dropped": self.num_stale_dropped, "staleness_max": self.staleness_max}
-        return State(super()._more_state().tensors, counts)
-
-    def _restore_more(self, state: State) -> None:
-        self.num_stale_dropped = count_of(state.values, "num_stale_dropped")
-        self.staleness_max = count_of(state.values, "staleness_max")
-        super()._restore_more(state)
 
 
 def _added(before: F64, after: F64) -> F64:

@@ -9,15 +9,10 @@ from numpy.typing import NDArray
 
 from learnloop.algorithms.on_policy.rollout import Segment, action_array, mask_array
 from learnloop.algorithms.replay.transitions import Transitions
-from learnloop.core.arrays import F32
 from learnloop.core.errors import UsageError
 from learnloop.core.spaces import ActionSpace, Box, MultiDiscrete, num_choices
 from learnloop.core.stepping import Actions, Masks
 
-Shape = tuple[int, ...]
-
-_SEGMENT = "a historical segment"
-_TRANSITIONS = "historical transitions"
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -36,25 +31,12 @@ def check_segment(segment: Segment, space: ActionSpace, size: int) -> Segment:
     count = len(segment.observations)
     if not count:
         raise UsageError("a historical segment has no transition; leave it out")
-
-    def column(name: str, shape: Shape, kinds: str) -> NDArray[Any]:
-        return _column(getattr(segment, name), f"{name} of {_SEGMENT}", shape, kinds)
-
-    actions = column("actions", action_array(space, count).shape, _action_kinds(space))
-    log_probs = column("log_probs", (count,), "f")
-    masks = None if segment.masks is None else column("masks", mask_array(space, count).shape, "b")
+    found = segment._replace(**_columns(segment, "a historical segment", space, (count, size)))
     if not isinstance(space, Box):
-        if (log_probs > 0).any():
+        if (found.log_probs > 0).any():
             raise UsageError("a historical segment has log probabilities above 0; discrete actions have none")
-        _check_choices("a historical segment has", space, actions, masks)
-    return Segment(
-        observations=column("observations", (count, size), "fiub"),
-        actions=actions,
-        masks=masks,
-        log_probs=log_probs,
-        rewards=column("rewards", (count,), "fiub"),
-        last_observation=None if segment.last_observation is None else column("last_observation", (size,), "fiub"),
-    )
+        _check_choices("a historical segment has", space, found.actions, found.masks)
+    return found
 
 
 def check_transitions(transitions: Transitions, space: ActionSpace, size: int) -> Transitions:
@@ -72,43 +54,45 @@ def check_transitions(transitions: Transitions, space: ActionSpace, size: int) -
     count = len(transitions.rewards)
     if not count:
         raise UsageError("there are no historical transitions; at least 1 is needed")
-
-    def column(name: str, shape: Shape, kinds: str) -> NDArray[Any]:
-        return _column(getattr(transitions, name), f"{name} of {_TRANSITIONS}", shape, kinds)
-
-    terminated = column("terminated", (count,), "b")
-    actions = column("actions", action_array(space, count).shape, _action_kinds(space))
-    shape = mask_array(space, count).shape
-    masks = None if transitions.masks is None else column("masks", shape, "b")
+    found = transitions._replace(**_columns(transitions, "historical transitions", space, (count, size)))
     if not isinstance(space, Box):
-        _check_choices("historical transitions have", space, actions, masks)
-    following = _array(transitions.next_observations, f"next_observations of {_TRANSITIONS}", (count, size), "fiub")
-    _check_finite(following[~terminated], f"next_observations of {_TRANSITIONS}")
-    return Transitions(
-        observations=column("observations", (count, size), "fiub"),
-        actions=actions,
-        rewards=column("rewards", (count,), "fiub"),
-        next_observations=_narrow(following),
-        terminated=terminated,
-        truncated=column("truncated", (count,), "b") & ~terminated,
-        masks=masks,
-        next_masks=None if transitions.next_masks is None else column("next_masks", shape, "b"),
-    )
+        _check_choices("historical transitions have", space, found.actions, found.masks)
+    return found._replace(truncated=found.truncated & ~found.terminated)
 
 
-def _action_kinds(space: ActionSpace) -> str:
-    return "f" if isinstance(space, Box) else "iu"
+def _columns(
+    record: Segment | Transitions, what: str, space: ActionSpace, shape: tuple[int, int]
+) -> dict[str, NDArray[Any]]:
+    """Returns the arrays of ``record``, whose observations have ``shape``, in the types that are computed with."""
+    flat, choices = shape[:1], mask_array(space, shape[0]).shape
+    forms = {
+        "observations": (shape, "fiub"),
+        "actions": (action_array(space, shape[0]).shape, "f" if isinstance(space, Box) else "iu"),
+        "masks": (choices, "b"),
+        "log_probs": (flat, "f"),
+        "rewards": (flat, "fiub"),
+        "last_observation": (shape[1:], "fiub"),
+        "next_observations": (shape, "fiub"),
+        "terminated": (flat, "b"),
+        "truncated": (flat, "b"),
+        "next_masks": (choices, "b"),
+    }
+    given = {name: value for name, value in record._asdict().items() if value is not None or name not in _OPTIONAL}
+    found = {name: _array(value, f"{name} of {what}", *forms[name]) for name, value in given.items()}
+    for name, column in found.items():
+        looked_at = column[~found["terminated"]] if name == "next_observations" else column
+        if column.dtype.kind == "f" and not (np.abs(looked_at) <= _LARGEST).all():
+            raise UsageError(f"{name} of {what} are not finite in 32 bits; leave out what is not known")
+        with np.errstate(over="ignore", invalid="ignore"):  # of rows that nobody looks at
+            found[name] = column.astype(_TYPES[forms[name][1]], copy=False)
+    return found
 
 
-def _column(value: object, name: str, shape: Shape, kinds: str) -> NDArray[Any]:
-    found = _array(value, name, shape, kinds)
-    _check_finite(found, name)
-    if kinds == "b":
-        return found
-    return found.astype(np.int64, copy=False) if kinds == "iu" else _narrow(found)
+_OPTIONAL = ("masks", "next_masks", "last_observation")
+_TYPES = {"f": np.float32, "iu": np.int64, "b": np.bool_, "fiub": np.float32}
 
 
-def _array(value: object, name: str, shape: Shape, kinds: str) -> NDArray[Any]:
+def _array(value: object, name: str, shape: tuple[int, ...], kinds: str) -> NDArray[Any]:
     try:
         found = np.asarray(value)
     except ValueError as error:  # rows of different lengths
@@ -116,16 +100,6 @@ def _array(value: object, name: str, shape: Shape, kinds: str) -> NDArray[Any]:
     if found.shape != shape or found.dtype.kind not in kinds:
         raise UsageError(f"{name} have shape {found.shape} and type {found.dtype}, not {shape} and {_KINDS[kinds]}")
     return found
-
-
-def _check_finite(values: NDArray[Any], name: str) -> None:
-    if values.dtype.kind == "f" and not (np.abs(values) <= _LARGEST).all():
-        raise UsageError(f"{name} are not finite in 32 bits; leave out what is not known")
-
-
-def _narrow(values: NDArray[Any]) -> F32:
-    with np.errstate(over="ignore", invalid="ignore"):  # of rows that nobody looks at
-        return values.astype(np.float32, copy=False)
 
 
 _KINDS = {"f": "float", "iu": "integers", "b": "booleans", "fiub": "numbers"}

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 import numpy as np
 
 from learnloop.algorithms.base.algorithm import Algorithm
-from learnloop.algorithms.base.config import AlgorithmConfig, check_max_norm, value_at
+from learnloop.algorithms.base.config import AlgorithmConfig, Ranges, check_max_norm, value_at
 from learnloop.algorithms.base.dealing import deal, deal_centred
 from learnloop.algorithms.base.scaling import ObservationScaler, RewardScaler
 from learnloop.algorithms.base.states import part_of, prefixed
@@ -20,13 +21,11 @@ from learnloop.algorithms.on_policy.historical import check_segment
 from learnloop.algorithms.on_policy.rollout import Batch, Rollout, Segment, Steps, join, joined_segments, live_steps
 from learnloop.algorithms.policies.network_policy import NetworkPolicy, serving_network
 from learnloop.core.arrays import F32, Bools
-from learnloop.core.checks import check_range
 from learnloop.core.errors import DivergedError, UsageError
-from learnloop.core.spaces import Box, Spaces
+from learnloop.core.spaces import Box
 from learnloop.core.stepping import Actions, EnvStep, Masks
 from learnloop.nn.distributions import Evaluation, make_distribution
 from learnloop.nn.mlp.config import Head
-from learnloop.nn.network import Network
 from learnloop.nn.optimizers import Adam, Optimizer
 from learnloop.system.state_file import State, Tensors
 
@@ -59,14 +58,17 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, kw_only=True, forbid_unknown_
     normalize_rewards: bool = False
     """Whether rewards are divided by the standard deviation of the discounted return so far."""
 
+    ranges: ClassVar[Ranges] = {
+        "n_steps": (1, None),
+        "gae_lambda": (0, 1),
+        "ent_coef": (0, 1e6),
+        "vf_coef": (0, 1e6),
+        "log_std_init": (-20, 5),
+    }
+
     def __post_init__(self) -> None:
         """Refuses values without a meaning."""
         super().__post_init__()
-        check_range("n_steps", self.n_steps, 1)
-        check_range("gae_lambda", self.gae_lambda, 0, 1)
-        check_range("ent_coef", self.ent_coef, 0, 1e6)
-        check_range("vf_coef", self.vf_coef, 0, 1e6)
-        check_range("log_std_init", self.log_std_init, -20, 5)
         check_max_norm(self.max_grad_norm)
 
 
@@ -85,18 +87,15 @@ class OnPolicyAlgorithm(Algorithm):
     config: OnPolicyConfig
     network_names = ("network",)
 
-    def __init__(
-        self, config: OnPolicyConfig, spaces: Spaces, *, num_envs: int = 1, seed: int = 0, **networks: Network | None
-    ) -> None:
-        """Builds it; the one of ``networks`` is ``network``, the other arguments are those of ``Algorithm``."""
-        super().__init__(config, spaces, num_envs=num_envs, seed=seed, **networks)
-        self.distribution = make_distribution(spaces.action)
+    def _build(self) -> None:
+        config, num_envs = self.config, self.num_envs
+        self.distribution = make_distribution(self.spaces.action)
         meaning = "the parameters of the action distribution, then the value"
         self.network = self._build_network("network", self._heads(), meaning, shared=config.shared_trunk)
         self.optimizer = self._build_optimizer()
         self._kept_networks = {"parameters": self.network}
         self._kept_optimizers = {"optimizer.": self.optimizer}
-        self._rollout = Rollout(config.n_steps, num_envs, self.encoder.size, spaces.action)
+        self._rollout = Rollout(config.n_steps, num_envs, self.encoder.size, self.spaces.action)
         self.observation_scaler = ObservationScaler(self.encoder.size) if config.normalize_observations else None
         self.reward_scaler = RewardScaler(num_envs, config.gamma) if config.normalize_rewards else None
         self._chosen: Chosen | None = None

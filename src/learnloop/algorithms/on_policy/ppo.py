@@ -6,21 +6,17 @@ Source: Schulman et al. 2017, Proximal Policy Optimization Algorithms; the detai
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from learnloop.algorithms.base.config import Schedule, check_schedule, value_at
+from learnloop.algorithms.base.config import Ranges, Schedule, value_at
 from learnloop.algorithms.on_policy.advantages import standardised
 from learnloop.algorithms.on_policy.learner import OnPolicyAlgorithm, OnPolicyConfig
 from learnloop.algorithms.on_policy.rollout import Batch
 from learnloop.core.arrays import F32
-from learnloop.core.checks import check_range
 from learnloop.core.errors import UsageError
-from learnloop.core.spaces import Spaces
-from learnloop.nn.network import Network
 
 SHUFFLED_BYTES = 1 << 20
 """A rollout with larger observations is not shuffled as a whole; each minibatch is gathered when its turn comes."""
@@ -40,16 +36,17 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True, forbid_unknown_fields
     target_kl: float | None = None
     """An update ends early once the policy moved 1.5 times this far; None: never."""
 
+    ranges: ClassVar[Ranges] = {
+        "batch_size": (1, None),
+        "n_epochs": (1, None),
+        "clip_range": (0, 10),
+        "clip_range_vf": (0, 1e30),
+        "target_kl": (1e-9, 1e6),
+    }
+
     def __post_init__(self) -> None:
         """Refuses values without a meaning."""
         super().__post_init__()
-        check_range("batch_size", self.batch_size, 1)
-        check_range("n_epochs", self.n_epochs, 1)
-        check_schedule("clip_range", self.clip_range, 0, 10)
-        if self.clip_range_vf is not None:
-            check_schedule("clip_range_vf", self.clip_range_vf, 0, math.inf)
-        if self.target_kl is not None:
-            check_range("target_kl", self.target_kl, 1e-9, 1e6)
         if self.normalize_advantage and self.batch_size == 1:
             raise UsageError("batch_size is 1 and normalize_advantage is True: one advantage cannot be normalised")
 
@@ -87,11 +84,10 @@ class PPO(OnPolicyAlgorithm):
     config: PPOConfig
     _whole: _Minibatch | None = None
 
-    def __init__(
-        self, config: PPOConfig, spaces: Spaces, *, num_envs: int = 1, seed: int = 0, **networks: Network | None
-    ) -> None:
-        super().__init__(config, spaces, num_envs=num_envs, seed=seed, **networks)
-        size = config.n_steps * num_envs
+    def _build(self) -> None:
+        super()._build()
+        config = self.config
+        size = config.n_steps * self.num_envs
         if config.batch_size > size:
             raise UsageError(
                 f"batch_size is {config.batch_size}, more than the {size} transitions of a rollout (n_steps "

@@ -174,14 +174,8 @@ class ReplayBuffer:
             self.oldest = self.num_added - self.capacity
 
     def _write(self, target: slice, entries: Entries) -> None:
-        columns = self._columns
-        columns["first"][target] = entries.first
-        columns["following"][target] = entries.following
-        columns["actions"][target] = entries.actions
-        columns["rewards"][target] = entries.rewards
-        columns["discounts"][target] = entries.discounts
-        columns["terminated"][target] = entries.terminated
-        columns["truncated"][target] = entries.truncated
+        for name, column in self._columns.items():
+            column[target] = getattr(entries, name)
 
     def add_transitions(self, transitions: Transitions, gamma: float) -> None:
         """Adds transitions of one step each with their observations, the newest ones where there is no room for all.
