@@ -48,7 +48,7 @@ def nouns() -> dict[str, set[str]]:
     found = {}
     for name, value in vars(Workspace).items():
         if isinstance(value, cached_property):
-            kind = inspect.signature(value.func, eval_str=False).return_annotation
+            kind = Workspace.__annotations__[name].removeprefix("cached_property[").removesuffix("]")
             module = __import__(f"learnloop.loop.nouns.{name}", fromlist=[kind])
             members = inspect.getmembers(getattr(module, kind), inspect.isfunction)
             found[name] = {method for method, _ in members if not method.startswith("_")}
