@@ -1,10 +1,10 @@
-"""The one place where a change of state is allowed or refused."""
+"""The one place where a change of state is allowed or refused; and what is closed at the end of a ``with``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from learnloop.core.errors import TransitionError, one_of
 
@@ -23,3 +23,19 @@ def check_transition(table: Mapping[State, frozenset[State]], subject: str, curr
             f"{subject} is {current.value} and cannot become {wanted.value}; allowed from here: "
             f"{one_of(sorted(state.value for state in allowed))}"
         )
+
+
+class Closing:
+    """Something that a ``with`` closes at its end."""
+
+    def __enter__(self) -> Self:
+        """Returns itself."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Closes it."""
+        self.close()
+
+    def close(self) -> None:
+        """Gives back what it holds."""
+        raise NotImplementedError

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from typing import Self
 
 from learnloop.core.errors import ConflictError, UnreachableError
+from learnloop.core.lifecycles import Closing
 from learnloop.models.chat import Completion
 from learnloop.models.chat_wire import StreamedAnswer, event_data
 from learnloop.models.question import ChatQuestion
@@ -14,7 +14,7 @@ from learnloop.models.transport import Exchange, PassingError
 _END = b"[DONE]"
 
 
-class ChatStream:
+class ChatStream(Closing):
     """Iterates over the pieces of an answer's text, and has the whole ``completion`` at the end.
 
     Use it in a ``with``, so that an answer that is not read to its end is given up. For one thread.
@@ -27,14 +27,6 @@ class ChatStream:
         self._exchange = exchange
         self._completion = kept
         self._pieces = _yield_kept(kept) if question is None or exchange is None else self._read(question, exchange)
-
-    def __enter__(self) -> Self:
-        """Returns itself."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Closes it."""
-        self.close()
 
     def __iter__(self) -> Iterator[str]:
         """Returns itself: the pieces are there once."""

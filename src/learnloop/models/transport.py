@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import NoReturn, Self, TypeVar
+from typing import NoReturn, TypeVar
 
 import msgspec
 
 from learnloop.core.decoding import NOT_JSON
 from learnloop.core.errors import AuthError, LearnloopError, NotFoundError, UnreachableError, UsageError
+from learnloop.core.lifecycles import Closing
 from learnloop.models.budget import Budget
 from learnloop.models.chat_wire import shortened
 from learnloop.models.connections import ConnectionPool, Reply
@@ -223,19 +224,11 @@ class Exchange:
             self._places.release()
 
 
-class Client:
+class Client(Closing):
     """What all clients of an endpoint have: what was sent, and an end. A context manager that closes it."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-
-    def __enter__(self) -> Self:
-        """Returns itself."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Closes it."""
-        self.close()
 
     @property
     def num_requests(self) -> int:

@@ -8,13 +8,14 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from learnloop.core.arrays import F32
 from learnloop.core.checks import check_range
 from learnloop.core.errors import CorruptError, StoreReadOnlyError, UnreachableError, UsageError
+from learnloop.core.lifecycles import Closing
 from learnloop.core.protocols import Embedder
 from learnloop.models.vectors import MAX_DIMENSION, checked_texts, text_hash, unit_vectors
 
@@ -34,7 +35,7 @@ CREATE TABLE IF NOT EXISTS vectors (
 """
 
 
-class VectorCache:
+class VectorCache(Closing):
     """Keeps vectors as float32. Threads and processes may share the file; it grows until somebody deletes it.
 
     A vector is 4 bytes a number: 1.5 kB at 384, 6 kB at 1536. What does not have its checksum and its dimension any
@@ -61,14 +62,6 @@ class VectorCache:
             self._connection.execute("PRAGMA journal_mode=WAL")
             self._connection.execute("PRAGMA synchronous=NORMAL")  # what a crash takes is embedded again
             self._connection.execute(_SCHEMA)
-
-    def __enter__(self) -> Self:
-        """Returns itself."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Closes it."""
-        self.close()
 
     def get(self, content_id: str, hashes: Sequence[bytes], dimension: int) -> dict[bytes, F32]:
         """Returns the vectors that are kept of ``hashes``, each of shape ``(dimension,)``."""
@@ -121,7 +114,7 @@ class VectorCache:
             ) from error
 
 
-class CachedEmbedder:
+class CachedEmbedder(Closing):
     """An embedder that asks another one only for texts whose vectors are not kept. For any number of threads.
 
     Attributes:
@@ -140,14 +133,6 @@ class CachedEmbedder:
         self._cache = cache
         self._close = close
         self._lock = threading.Lock()
-
-    def __enter__(self) -> Self:
-        """Returns itself."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Closes it."""
-        self.close()
 
     def embed(self, texts: Sequence[str]) -> F32:
         """Returns the vector of each text, shape ``(len(texts), dimension)``; a text that comes twice is embedded once.

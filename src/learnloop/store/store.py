@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, TypeVarTuple
 
 from sqlalchemy import Connection
 
 from learnloop.core.errors import ConflictError, NotFoundError, StoreError, UnreachableError
+from learnloop.core.lifecycles import Closing
 from learnloop.core.records import Event, Record, Reward
 from learnloop.store.blobs import BlobStore
 from learnloop.store.decision_log import DecisionLog
@@ -36,7 +36,7 @@ _POLL_SECONDS = 0.1
 """So often SQLite is asked for events of other processes."""
 
 
-class Store:
+class Store(Closing):
     """Records in SQLite or PostgreSQL. What ``write`` acknowledges is on the disk; ``offer`` never waits.
 
     Safe to use from any thread. After a fork the child must open its own. Opened by ``Store.open``.
@@ -306,14 +306,6 @@ class Store:
         number, reason = self._writer.take_refusals()
         if number:
             raise StoreError(f"{number} of the offered records were refused; the last reason: {reason}") from reason
-
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _await(self, future: Future[Any], timeout_seconds: float) -> Any:
         try:

@@ -10,14 +10,14 @@ import weakref
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from learnloop.algorithms import build_config
 from learnloop.core.checks import check_name, check_whole
 from learnloop.core.errors import ConflictError, LearnloopError, NotFoundError, UsageError, one_of
+from learnloop.core.lifecycles import Closing
 from learnloop.core.records import Decision, Episode, Json, LearningUpdate
 from learnloop.core.rewards import RewardTarget
 from learnloop.decisions import Choice, DecisionRequest, DecisionSettings, Policies, Slot
@@ -61,7 +61,7 @@ class LoopCounters(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str | None
 
 
-class Loop(Capture):
+class Loop(Capture, Closing):
     """The learning loop of one agent.
 
     Records into SQLite under ``./.learnloop`` unless told otherwise; no server is needed. Recording never raises into
@@ -398,14 +398,6 @@ class Loop(Capture):
             failures.append(error)
         if failures:
             raise failures[0]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"Loop({self.agent_id!r}, database={self.workspace.settings.shown_database!r})"

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from learnloop.core.errors import ConflictError, NotFoundError, StoreError, StoreReadOnlyError, UsageError
+from learnloop.core.lifecycles import Closing
 from learnloop.loop.workspace.settings import Settings, find_settings
 from learnloop.store import Store
 from learnloop.system.files import PRIVATE, from_disk, write_whole
@@ -23,7 +23,7 @@ PSEUDONYM_FILE = "redaction.key"
 """The secret by which e-mail addresses become pseudonyms; who has it can try which address a pseudonym is."""
 
 
-class WorkspaceCore:
+class WorkspaceCore(Closing):
     """An open store with its registry; a context manager that closes them.
 
     Args:
@@ -91,14 +91,6 @@ class WorkspaceCore:
     def close(self, timeout_seconds: float = 10.0) -> None:
         """Writes what waits to be written, for so long at the most, and closes the store."""
         self.store.close(timeout_seconds)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _pseudonym_secret(home: Path) -> bytes:

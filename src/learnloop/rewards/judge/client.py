@@ -17,6 +17,7 @@ import msgspec
 
 from learnloop.core.decoding import decode_json
 from learnloop.core.errors import AuthError, ConflictError, NotFoundError, UnreachableError, UsageError
+from learnloop.core.lifecycles import Closing
 from learnloop.core.records import Record
 from learnloop.models import Budget, ChatEndpoint, ChatRequest, Completion, Message
 from learnloop.models.answer_cache import AnswerCache
@@ -247,7 +248,7 @@ class VoteCache:
                 del self._kept[next(iter(self._kept))]
 
 
-class JudgeClient:
+class JudgeClient(Closing):
     """One judge: a model, its budget and the votes that it gave. For any number of threads.
 
     Attributes:
@@ -277,14 +278,6 @@ class JudgeClient:
             "extra_body": endpoint.extra_body,
             "answer_format": config.answer_format,
         }
-
-    def __enter__(self) -> Self:
-        """Returns itself."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Closes it."""
-        self.close()
 
     def close(self) -> None:
         """Closes connections that are not in use."""
@@ -355,7 +348,7 @@ class JudgeClient:
         return Failure("deadline", f"deadline_seconds ({self.config.deadline_seconds:g} s) of the judge were over")
 
 
-class Judge:
+class Judge(Closing):
     """What all judges are: a rubric, and a client that asks a model for votes.
 
     Attributes:
@@ -379,11 +372,7 @@ class Judge:
         self.rubric = config.read_rubric(folder)
         self.client = JudgeClient(config) if client is None else client
 
-    def __enter__(self) -> Self:
-        """Returns itself."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
         """Closes its client."""
         self.client.close()
 
