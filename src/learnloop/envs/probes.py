@@ -170,9 +170,7 @@ class EndlessReward(_Probe):
     Catches a cut taken for an end, and a forgotten discount.
     """
 
-    def __init__(self, continuous: bool = False) -> None:
-        super().__init__(continuous)
-        self._num_steps = 0
+    _num_steps = 0
 
     def begin(self, seed: int | None) -> None:
         """Counts from 0."""
@@ -348,18 +346,13 @@ def _vector(number: float) -> F32:
     return np.array([number], dtype=np.float32)
 
 
+_KINDS: tuple[type[_Probe], ...] = (
+    *(ConstantReward, ObservedReward, DelayedReward, ActionReward, ContextualReward, DelayedAction, EndlessReward),
+    *(NegativeReward, IndependentReward, NoisyObservation),
+)
 _PROBES: Mapping[str, tuple[type[_Probe], Mapping[str, Any]]] = {
-    "ConstantReward": (ConstantReward, {}),
-    "ObservedReward": (ObservedReward, {}),
-    "DelayedReward": (DelayedReward, {}),
-    "ActionReward": (ActionReward, {}),
-    "ContextualReward": (ContextualReward, {}),
-    "DelayedAction": (DelayedAction, {}),
+    **{kind.__name__: (kind, {}) for kind in _KINDS},
     "RevealedAction": (DelayedAction, {"revealing": True}),
-    "EndlessReward": (EndlessReward, {}),
-    "NegativeReward": (NegativeReward, {}),
-    "IndependentReward": (IndependentReward, {}),
-    "NoisyObservation": (NoisyObservation, {}),
 }
 
 REGISTERED: Mapping[str, tuple[type[gymnasium.Env[Any, Any]], Mapping[str, Any]]] = {

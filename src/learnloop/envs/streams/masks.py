@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import gymnasium
@@ -57,6 +57,20 @@ class MaskReader:
         """Returns the first row in which a choice has no allowed value; None: there is none."""
         open_choices = np.logical_or.reduceat(masks, self._starts, axis=1).all(axis=1)
         return None if open_choices.all() else int(np.argmin(open_choices))
+
+    def check(self, masks: Masks, where: Callable[[int], str]) -> None:
+        """Returns if each row of ``masks`` allows something of each choice.
+
+        Args:
+            masks: what is checked.
+            where: says of a row what has it.
+
+        Raises:
+            ActionError: one does not.
+        """
+        row = self.first_blocked(masks)
+        if row is not None:
+            raise ActionError(f"{where(row)}: the action mask allows no action; it must allow one of each choice")
 
     def put_batch(self, infos: Mapping[str, Any], masks: Masks, where: str) -> bool:
         """Writes the masks of a vector environment's info; returns False, and writes nothing, where it has none.

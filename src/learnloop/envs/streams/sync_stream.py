@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 
 from learnloop.core.arrays import F32
-from learnloop.core.errors import ActionError, ContextError, LearnloopError, UsageError
+from learnloop.core.errors import ContextError, LearnloopError, UsageError
 from learnloop.core.seeding import derive_seed
 from learnloop.core.spaces import Spaces
 from learnloop.core.stepping import EnvStep
@@ -76,7 +76,7 @@ class SyncEnvs:
         except LearnloopError:
             raise
         except Exception as error:
-            raise self._failure(index, "reset", error) from error
+            raise self._failure("reset", error, index) from error
         if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
             raise UsageError(
                 f"{self._where(index)}: reset returned {short(result)}; gymnasium's rule is a tuple (observation, "
@@ -123,9 +123,7 @@ class SyncEnvs:
             except LearnloopError:
                 raise
             except Exception as error:
-                raise self._failure(
-                    len(rewards) if indices is None else indices[len(rewards)], "step", error
-                ) from error
+                raise self._failure("step", error, len(rewards), indices) from error
             try:
                 observation, reward, is_end, is_cut, info = result
                 has_mask = self.has_masks or KEY in info
@@ -170,9 +168,9 @@ class SyncEnvs:
         if self.has_masks:
             self.check_masks(block.masks)
 
-    def _failure(self, index: int, call: str, error: Exception) -> UsageError:
+    def _failure(self, call: str, error: Exception, row: int, indices: Sequence[int] | None = None) -> UsageError:
         """Returns what is told of an environment that raised: its own message, and where to look."""
-        return UsageError(f"{self._where(index)}: {call} raised {type(error).__name__}: {error}")
+        return UsageError(f"{self._where(row, indices)}: {call} raised {type(error).__name__}: {error}")
 
     def check_masks(self, masks: Masks, indices: Sequence[int] | None = None) -> None:
         """Returns if each of ``masks``, one for each of ``indices`` (None: all), allows something.
@@ -180,12 +178,7 @@ class SyncEnvs:
         Raises:
             ActionError: one does not.
         """
-        blocked = self._masks.first_blocked(masks)
-        if blocked is not None:
-            index = blocked if indices is None else indices[blocked]
-            raise ActionError(
-                f"{self._where(index)}: the action mask allows no action; it must allow one of each choice"
-            )
+        self._masks.check(masks, lambda row: self._where(row, indices))
 
     def close(self) -> None:
         """Closes the environments."""
@@ -226,8 +219,7 @@ class SyncEnvs:
         for row, reward in enumerate(rewards):
             if not is_reward(reward):
                 raise UsageError(
-                    f"{self._where(row if indices is None else indices[row])}: the reward is {short(reward)}; "
-                    "gymnasium's rule is a finite number"
+                    f"{self._where(row, indices)}: the reward is {short(reward)}; gymnasium's rule is a finite number"
                 )
 
     def _put_mask(self, block: StepBlock, info: dict[str, Any], index: int, row: int, *, final: bool) -> None:
@@ -238,7 +230,8 @@ class SyncEnvs:
         rows = block.final_mask_rows if final else block.mask_rows
         self._masks.put(info.get(KEY), rows[row], self._where(index))
 
-    def _where(self, index: int) -> str:
+    def _where(self, row: int, indices: Sequence[int] | None = None) -> str:
+        index = row if indices is None else indices[row]
         return f"{self._label}, env {self._first + index}, episode {self._begun[index]}"
 
     def _refuse_step(self, indices: Sequence[int] | None, row: int, result: object, error: Exception) -> NoReturn:
@@ -246,7 +239,7 @@ class SyncEnvs:
         if isinstance(result, tuple) and len(result) == 4:
             old = " (4 values are the rule of the old gym, whose done is two things now)"
         raise UsageError(
-            f"{self._where(row if indices is None else indices[row])}: step returned {short(result)}{old}; gymnasium's "
+            f"{self._where(row, indices)}: step returned {short(result)}{old}; gymnasium's "
             "rule is a tuple (observation, reward, terminated, truncated, info) with a dict info"
         ) from error
 

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from learnloop.core.arrays import F32, Bools
-from learnloop.core.errors import ActionError, ContextError, UsageError, one_of
+from learnloop.core.errors import ContextError, UsageError, one_of
 from learnloop.core.stepping import EnvStep
 from learnloop.envs.registry import label_of
 from learnloop.envs.spaces import ActionEdge, check_num_actions, from_gymnasium
@@ -168,8 +168,7 @@ class VectorStream(EnvStream):
         if not np.isfinite(block.rewards).all():
             index = int(np.argmin(np.isfinite(block.rewards)))
             raise UsageError(
-                f"{self._label}, env {index}, episode {self._log.begun[index]}: the reward is {block.rewards[index]}; "
-                "gymnasium's rule is a finite number"
+                f"{self._where(index)}: the reward is {block.rewards[index]}; gymnasium's rule is a finite number"
             )
 
     def _encode(self, observations: Any, target: F32, method: str) -> None:
@@ -185,12 +184,10 @@ class VectorStream(EnvStream):
             masks[...] = True
 
     def _check_masks(self, masks: Masks) -> None:
-        index = self._reader.first_blocked(masks)
-        if index is not None:
-            raise ActionError(
-                f"{self._label}, env {index}, episode {self._log.begun[index]}: the action mask allows no action; it "
-                "must allow one of each choice"
-            )
+        self._reader.check(masks, self._where)
+
+    def _where(self, index: int) -> str:
+        return f"{self._label}, env {index}, episode {self._log.begun[index]}"
 
 
 def _autoreset_mode(env: AnyVectorEnv, label: str) -> AutoresetMode:
