@@ -204,11 +204,11 @@ def test_scales_are_those_of_all_that_workers_saw(counts: list[int], shift: floa
     learner, *workers = (make(normalize_observations=True) for _ in range(3))
     for algorithm in (learner, *workers):
         assert algorithm.observation_scaler is not None
-        algorithm.observation_scaler.moments.update(parts[0])
+        algorithm.observation_scaler.update(parts[0])
     before = learner.moments()
     for worker, rows in zip(workers, parts[1:], strict=True):
         assert worker.observation_scaler is not None
-        worker.observation_scaler.moments.update(rows)
+        worker.observation_scaler.update(rows)
         learner.merge_moments(before, worker.moments())
     rows = np.concatenate(parts)
     found = learner.moments()

@@ -21,7 +21,7 @@ from learnloop.algorithms.base.config import AlgorithmConfig
 from learnloop.algorithms.base.metrics import LayerNorms, Metrics, dormant_ratio
 from learnloop.algorithms.base.states import count_of, part_of, prefixed, put_parameters
 from learnloop.algorithms.live.episodes import Chosen, LiveEpisodes, LiveStep
-from learnloop.algorithms.policies.network_policy import NetworkPolicy
+from learnloop.algorithms.policies.network_policy import NetworkPolicy, OutputKind, serving_network
 from learnloop.core.arrays import F32
 from learnloop.core.checks import check_range
 from learnloop.core.errors import CorruptError, DivergedError, UsageError, one_of
@@ -29,6 +29,7 @@ from learnloop.core.seeding import derive_seed, generator
 from learnloop.core.spaces import Spaces
 from learnloop.core.stepping import Actions, EnvStep, Masks
 from learnloop.nn.encoders.action_codec import ActionCodec
+from learnloop.nn.encoders.normalisation import Normaliser
 from learnloop.nn.encoders.observation_encoder import ObservationEncoder
 from learnloop.nn.mlp.network import MLP, Head, MLPConfig
 from learnloop.nn.network import Network
@@ -333,6 +334,13 @@ class Algorithm(ABC):
             )
         self._networks[name] = self._kept_networks[f"network.{name}"] = network
         return network
+
+    def _served(
+        self, network: Network, heads: Sequence[str], outputs: OutputKind, normaliser: Normaliser | None = None
+    ) -> NetworkPolicy:
+        """Returns a frozen policy over the ``heads`` that the network has of these."""
+        served = serving_network(network, heads)
+        return NetworkPolicy(self.spaces, served, outputs=outputs, learned_by=self.tag, normaliser=normaliser)
 
     def _more_state(self) -> State:
         """Returns what a state has beside networks, optimisers and what all algorithms have."""

@@ -12,11 +12,8 @@ from learnloop.core.arrays import F32, F64, Bools
 from learnloop.nn.encoders.normalisation import CLIP, EPSILON, Normaliser, RunningMoments
 
 
-class ObservationScaler:
+class ObservationScaler(RunningMoments):
     """Brings observations to mean 0 and standard deviation 1 by what was seen so far."""
-
-    def __init__(self, size: int) -> None:
-        self.moments = RunningMoments(size)
 
     def see(self, observations: F32, left_out: Bools | None = None) -> F32:
         """Takes in ``observations``, shape ``(batch, size)``, and returns them normalised.
@@ -25,7 +22,7 @@ class ObservationScaler:
             observations: of all envs.
             left_out: True where nothing is chosen on them, shape ``(batch,)``: they are normalised, and not taken in.
         """
-        self.moments.update(observations if left_out is None else observations[~left_out])
+        self.update(observations if left_out is None else observations[~left_out])
         return self.apply(observations)
 
     def apply(self, observations: F32) -> F32:
@@ -34,15 +31,7 @@ class ObservationScaler:
 
     def normaliser(self) -> Normaliser:
         """Returns a frozen copy."""
-        return Normaliser.of(self.moments)
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Returns a copy of what was seen."""
-        return self.moments.state()
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Goes on from ``state``."""
-        self.moments.restore(state)
+        return Normaliser.of(self)
 
 
 class RewardScaler:

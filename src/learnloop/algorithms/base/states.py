@@ -35,6 +35,17 @@ def count_of(values: Mapping[str, Any], name: str) -> int:
     return value
 
 
+def put_array(name: str, own: NDArray[Any], found: NDArray[Any]) -> None:
+    """Writes ``found`` over ``own``.
+
+    Raises:
+        ValueError: it has another shape or type.
+    """
+    if found.shape != own.shape or found.dtype != own.dtype:
+        raise ValueError(f"{name} has shape {found.shape} and type {found.dtype}, not {own.shape} and {own.dtype}")
+    own[...] = found
+
+
 def put_parameters(network: Network, parameters: NDArray[Any], name: str) -> None:
     """Lets ``network`` compute with ``parameters``.
 

@@ -46,8 +46,8 @@ class LiveStep(NamedTuple):
     next_observation: F32 | None
     """None only where ``terminated``: nothing comes after."""
     next_mask: Bools | None
-    terminated: bool
-    truncated: bool
+    terminated: bool = False
+    truncated: bool = False
 
 
 @dataclass
@@ -86,16 +86,7 @@ class LiveEpisodes:
         before = self._open.get(episode)
         self._open[episode] = _Open(observation, mask, chosen)
         if before is not None and before.reward is not None:
-            yield LiveStep(
-                before.observation,
-                before.mask,
-                before.chosen,
-                before.reward,
-                observation,
-                mask,
-                terminated=False,
-                truncated=False,
-            )
+            yield LiveStep(before.observation, before.mask, before.chosen, before.reward, observation, mask)
 
     def finish(
         self,

@@ -13,7 +13,7 @@ from learnloop.algorithms.base.config import Linear, Ranges, Schedule, check_max
 from learnloop.algorithms.base.dealing import deal
 from learnloop.algorithms.off_policy.learner import OffPolicyAlgorithm, OffPolicyConfig, TargetUpdate
 from learnloop.algorithms.policies.heads import duelling_gradient, duelling_values
-from learnloop.algorithms.policies.network_policy import NetworkPolicy, serving_network
+from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.algorithms.replay.prioritised import PrioritisedReplay, ReplayBuffer, ReplaySample
 from learnloop.core.arrays import F32, I64
 from learnloop.core.errors import UsageError
@@ -315,12 +315,7 @@ class DQN(OffPolicyAlgorithm):
 
     def policy(self) -> NetworkPolicy:
         """Returns a frozen copy of the greedy policy."""
-        return NetworkPolicy(
-            self.spaces,
-            serving_network(self.network, ("value", "advantage")),
-            outputs="duelling" if self.config.duelling else "q_values",
-            learned_by=self.tag,
-        )
+        return self._served(self.network, ("value", "advantage"), "duelling" if self.config.duelling else "q_values")
 
     def action_values(self, observations: F32) -> F32:
         """Returns Q of each action for encoded observations, shape ``(batch, n)``."""

@@ -97,7 +97,7 @@ class OffPolicyAlgorithm(Algorithm):
     """
 
     config: OffPolicyConfig
-    kept_counts = ("_num_collected", "_next_dormant")
+    kept_counts: ClassVar[tuple[str, ...]] = ("_num_collected", "_next_dormant")
 
     def _build(self) -> None:
         config, num_envs = self.config, self.num_envs

@@ -18,7 +18,7 @@ from learnloop.algorithms.off_policy.learner import OffPolicyAlgorithm, OffPolic
 from learnloop.algorithms.off_policy.sac_continuous import ContinuousLosses
 from learnloop.algorithms.off_policy.sac_discrete import DiscreteLosses
 from learnloop.algorithms.off_policy.twin_critic import MEANING, TwinCritic, critic_heads
-from learnloop.algorithms.policies.network_policy import NetworkPolicy, serving_network
+from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.core.arrays import F32
 from learnloop.core.errors import DivergedError, UsageError
 from learnloop.core.seeding import generator
@@ -174,11 +174,8 @@ class SAC(OffPolicyAlgorithm):
 
     def policy(self) -> NetworkPolicy:
         """Returns a frozen copy of the policy; it takes the most likely action unless asked to sample."""
-        return NetworkPolicy(
-            self.spaces,
-            serving_network(self.actor, ("policy",)),
-            outputs="squashed" if isinstance(self.spaces.action, Box) else "distribution",
-            learned_by=self.tag,
+        return self._served(
+            self.actor, ("policy",), "squashed" if isinstance(self.spaces.action, Box) else "distribution"
         )
 
     def value(self, observations: F32) -> F32:

@@ -10,12 +10,11 @@ from learnloop.algorithms.base.config import Ranges
 from learnloop.algorithms.off_policy.twin_critic import MEANING, TwinCritic, critic_heads
 from learnloop.algorithms.offline.learner import OfflineAlgorithm, OfflineConfig
 from learnloop.algorithms.offline.logged_steps import Minibatch
-from learnloop.algorithms.policies.network_policy import NetworkPolicy, serving_network
+from learnloop.algorithms.policies.heads import policy_heads
+from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.core.arrays import F32
-from learnloop.core.spaces import Box
 from learnloop.core.stepping import Actions, Masks
 from learnloop.nn.distributions import Categorical, Evaluation, make_distribution
-from learnloop.nn.mlp.config import Head
 from learnloop.nn.optimizers import Adam
 
 
@@ -33,13 +32,7 @@ class OfflineActor(OfflineAlgorithm):
         super()._build()
         self.distribution = make_distribution(self.spaces.action)
         meaning = "the parameters of the action distribution"
-        self.actor = self._build_network("actor", self._actor_heads(), meaning, shared=False)
-
-    def _actor_heads(self) -> list[Head]:
-        space = self.spaces.action
-        if isinstance(space, Box):
-            return [Head(name="policy", size=space.size), Head(name="log_std", size=space.size, constant=True)]
-        return [Head(name="policy", size=self.distribution.num_parameters)]
+        self.actor = self._build_network("actor", policy_heads(self.spaces.action), meaning, shared=False)
 
     def _act(self, observations: F32, masks: Masks | None) -> Actions:
         outputs = self.actor.predict(observations)
@@ -60,12 +53,7 @@ class OfflineActor(OfflineAlgorithm):
 
     def policy(self) -> NetworkPolicy:
         """Returns a frozen copy of the policy; greedy, ``sampled`` draws."""
-        return NetworkPolicy(
-            self.spaces,
-            serving_network(self.actor, ("policy", "log_std")),
-            outputs="distribution",
-            learned_by=self.tag,
-        )
+        return self._served(self.actor, ("policy", "log_std"), "distribution")
 
 
 class ActorCriticConfig(OfflineConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -13,7 +13,7 @@ from learnloop.algorithms.base.config import Ranges, Schedule
 from learnloop.algorithms.off_policy.learner import TargetUpdate
 from learnloop.algorithms.offline.learner import Descent, OfflineAlgorithm, OfflineConfig
 from learnloop.algorithms.offline.logged_steps import LoggedSteps, Minibatch
-from learnloop.algorithms.policies.network_policy import NetworkPolicy, serving_network
+from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.core.arrays import F32
 from learnloop.core.stepping import Actions, Masks
 from learnloop.nn.distributions import Categorical
@@ -142,5 +142,4 @@ class CQL(OfflineAlgorithm):
 
     def policy(self) -> NetworkPolicy:
         """Returns a frozen copy of the greedy policy."""
-        network = serving_network(self.network, ("value",))
-        return NetworkPolicy(self.spaces, network, outputs="q_values", learned_by=self.tag)
+        return self._served(self.network, ("value",), "q_values")

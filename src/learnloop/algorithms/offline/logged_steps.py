@@ -117,16 +117,7 @@ def _checked(dataset: Dataset, spaces: Spaces) -> Transitions:
             f"the data set of {dataset.source} shows {theirs} numbers and logs {dataset.spaces.action}; this algorithm "
             f"sees {size} and acts in {spaces.action}. Build it for the data set's spaces"
         )
-    transitions = Transitions(
-        dataset.observations,
-        dataset.actions,
-        dataset.rewards,
-        dataset.next_observations,
-        dataset.terminated,
-        dataset.truncated,
-        dataset.masks,
-        dataset.next_masks,
-    )
+    transitions = Transitions(*(getattr(dataset, name) for name in Transitions._fields))
     try:
         checked = check_transitions(transitions, spaces.action, size)
     except UsageError as error:

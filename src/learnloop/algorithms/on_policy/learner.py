@@ -19,10 +19,10 @@ from learnloop.algorithms.on_policy.advantages import explained_variance, gae
 from learnloop.algorithms.on_policy.correction import JudgedSteps, corrected
 from learnloop.algorithms.on_policy.historical import check_segment
 from learnloop.algorithms.on_policy.rollout import Batch, Rollout, Segment, Steps, join, joined_segments, live_steps
-from learnloop.algorithms.policies.network_policy import NetworkPolicy, serving_network
+from learnloop.algorithms.policies.heads import policy_heads
+from learnloop.algorithms.policies.network_policy import NetworkPolicy
 from learnloop.core.arrays import F32, Bools
 from learnloop.core.errors import DivergedError, UsageError
-from learnloop.core.spaces import Box
 from learnloop.core.stepping import Actions, EnvStep, Masks
 from learnloop.nn.distributions import Evaluation, make_distribution
 from learnloop.nn.mlp.config import Head
@@ -90,8 +90,11 @@ class OnPolicyAlgorithm(Algorithm):
     def _build(self) -> None:
         config, num_envs = self.config, self.num_envs
         self.distribution = make_distribution(self.spaces.action)
+        # The policy starts almost uniform: Huang et al. 2022, detail 2.
+        heads = policy_heads(self.spaces.action, gain=0.01, log_std=config.log_std_init)
+        heads.append(Head(name="value", size=1))
         meaning = "the parameters of the action distribution, then the value"
-        self.network = self._build_network("network", self._heads(), meaning, shared=config.shared_trunk)
+        self.network = self._build_network("network", heads, meaning, shared=config.shared_trunk)
         self.optimizer = self._build_optimizer()
         self._kept_networks = {"parameters": self.network}
         self._kept_optimizers = {"optimizer.": self.optimizer}
@@ -335,27 +338,14 @@ class OnPolicyAlgorithm(Algorithm):
 
     # Building, keeping ----------------------------------------------------------------------------------------------
 
-    def _heads(self) -> list[Head]:
-        space, gain = self.spaces.action, 0.01  # the policy starts almost uniform: Huang et al. 2022, detail 2
-        heads = [Head(name="policy", size=self.distribution.num_parameters, gain=gain)]
-        if isinstance(space, Box):
-            log_std = Head(name="log_std", size=space.size, constant=True, initial=self.config.log_std_init)
-            heads = [Head(name="policy", size=space.size, gain=gain), log_std]
-        return [*heads, Head(name="value", size=1)]
-
     def _build_optimizer(self) -> Optimizer:
         return Adam(self.network, eps=1e-5)
 
     def policy(self) -> NetworkPolicy:
         """Returns a frozen copy of the policy."""
         scaler = self.observation_scaler
-        return NetworkPolicy(
-            self.spaces,
-            serving_network(self.network, ("policy", "log_std")),
-            outputs="distribution",
-            learned_by=self.tag,
-            normaliser=None if scaler is None else scaler.normaliser(),
-        )
+        normaliser = None if scaler is None else scaler.normaliser()
+        return self._served(self.network, ("policy", "log_std"), "distribution", normaliser)
 
     def _more_state(self) -> State:
         tensors: Tensors = prefixed("rollout.", self._rollout.state())

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop.algorithms.base.states import put_array
 from learnloop.algorithms.live.episodes import LiveStep
 from learnloop.core.arrays import F32, I64, Bools, Indices
 from learnloop.core.spaces import ActionSpace, Box, MultiDiscrete
@@ -132,13 +133,7 @@ class Rollout:
         self.clear()
         position, has_masks, has_invalid = (int(each) for each in state["flags"])
         for name in _ARRAYS:
-            rows = getattr(self, name)[:position]
-            if state[name].shape != rows.shape or state[name].dtype != rows.dtype:
-                raise ValueError(
-                    f"{name} of the rollout has shape {state[name].shape} and type {state[name].dtype}, not "
-                    f"{rows.shape} and {rows.dtype}"
-                )
-            rows[...] = state[name]
+            put_array(f"{name} of the rollout", getattr(self, name)[:position], state[name])
         self.position, self.has_masks, self.has_invalid = position, bool(has_masks), bool(has_invalid)
 
 

@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from learnloop.core.arrays import F32, F64
 from learnloop.core.errors import UsageError
-from learnloop.core.spaces import ActionSpace, Box, Discrete
+from learnloop.core.spaces import ActionSpace, Box, Discrete, num_choices
 from learnloop.core.stepping import Actions, Masks
 from learnloop.nn.distributions import Categorical, make_distribution
 from learnloop.nn.encoders.action_codec import bounds_of
+from learnloop.nn.mlp.config import Head
 from learnloop.nn.squashed_gaussian import SquashedGaussian
 
 
@@ -140,6 +141,20 @@ def _as_probabilities(weights: NDArray[np.floating]) -> F64:
     wide = weights.astype(np.float64)
     result: F64 = wide / np.add.reduce(wide, axis=1, keepdims=True)
     return result
+
+
+def policy_heads(space: ActionSpace, *, gain: float = 1.0, log_std: float = 0.0) -> list[Head]:
+    """Returns the heads of a network for the parameters of ``make_distribution(space)``.
+
+    Args:
+        space: of the actions.
+        gain: of what depends on the observation.
+        log_std: where the logarithms of the standard deviations of a box start, which do not depend on it.
+    """
+    if isinstance(space, Box):
+        spread = Head(name="log_std", size=space.size, constant=True, initial=log_std)
+        return [Head(name="policy", size=space.size, gain=gain), spread]
+    return [Head(name="policy", size=num_choices(space), gain=gain)]
 
 
 def duelling_values(outputs: F32) -> F32:

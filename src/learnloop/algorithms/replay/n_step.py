@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop.algorithms.base.states import put_array
 from learnloop.algorithms.on_policy.rollout import action_array
 from learnloop.algorithms.replay.prioritised import Entries
 from learnloop.core.arrays import I64, Bools
@@ -99,10 +100,7 @@ class NStepEnvs:
             ValueError: it does not fit.
         """
         for name in _ARRAYS:
-            own: NDArray[Any] = getattr(self, f"_{name}")
-            if state[name].shape != own.shape:
-                raise ValueError(f"waiting {name} have shape {state[name].shape}, not {own.shape}")
-            own[...] = state[name]
+            put_array(f"what waits ({name})", getattr(self, f"_{name}"), state[name])
         self._time = int(state["time"].item())
 
 
