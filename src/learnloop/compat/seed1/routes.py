@@ -38,10 +38,9 @@ class EmbeddingBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     embedding: Vector
 
 
-class SelectionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SelectionBody(EmbeddingBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a mutation is chosen for."""
 
-    embedding: Vector
     deterministic: bool = False
     """The most likely mutation instead of one that is drawn."""
 

@@ -25,6 +25,7 @@ from learnloop.rewards.judge.prompts import (
     read_winner,
     texts_of,
 )
+from learnloop.rewards.learned.logistic import sigmoid
 
 Sides = tuple[str, str]
 """Which attempt won, ``first``, ``second`` or ``tie``, when the first was shown first, and when it was shown second."""
@@ -252,8 +253,8 @@ def bradley_terry(wins: F64, prior: float) -> F64:
     won = wins.sum(axis=1) + prior / 2
     logs: F64 = np.zeros(len(wins))
     for _ in range(MAX_ROUNDS):
-        chances = _logistic(logs[:, None] - logs)
-        against_prior = _logistic(logs)
+        chances = sigmoid(logs[:, None] - logs)
+        against_prior = sigmoid(logs)
         spread = games * chances * (1.0 - chances)
         slope = won - (games * chances).sum(axis=1) - prior * against_prior
         curvature = np.diag(spread.sum(axis=1) + prior * against_prior * (1.0 - against_prior)) - spread
@@ -263,8 +264,3 @@ def bradley_terry(wins: F64, prior: float) -> F64:
         if widest < _TOLERANCE:
             return np.exp(logs)
     raise DivergedError(f"the strengths did not settle in {MAX_ROUNDS} rounds; is the prior ({prior}) very small?")
-
-
-def _logistic(values: F64) -> F64:
-    found: F64 = 0.5 + 0.5 * np.tanh(0.5 * values)  # which never overflows
-    return found

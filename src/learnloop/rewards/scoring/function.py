@@ -15,7 +15,7 @@ import os
 import threading
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -201,15 +201,17 @@ class RewardFunction:
         return Score.unknown(f"the reward function {self.name} {what}")
 
 
-def reward_function(
-    name: str,
-    *,
-    needs: Sequence[str] = (),
-    task_types: Sequence[TaskType] = (),
-    is_outcome: bool = True,
-    needs_success: bool = False,
-    timeout_seconds: float = 10.0,
-) -> Callable[[Function], RewardFunction]:
+class RewardRules(TypedDict, total=False):
+    """What ``reward_function`` is told; it says what each means."""
+
+    needs: Sequence[str]
+    task_types: Sequence[TaskType]
+    is_outcome: bool
+    needs_success: bool
+    timeout_seconds: float
+
+
+def reward_function(name: str, **rules: Unpack[RewardRules]) -> Callable[[Function], RewardFunction]:
     """Makes a function of an ``Attempt`` a reward function, as a decorator.
 
     The function returns a number from 0 to 1, a truth value, or a ``Score``. ``Score.not_applicable(reason)`` says that
@@ -221,20 +223,13 @@ def reward_function(
         task_types: of which tasks it can say something; empty: of all.
         is_outcome: False: it says how a result was come by (format, cost), not whether it is right.
         needs_success: it is 0 for an attempt whose outcome is known to be wrong.
-        timeout_seconds: when a call is given up; learnloop's own functions bound their work themselves.
+        timeout_seconds: when a call is given up, 10 where it is not said; learnloop's own functions bound their work
+            themselves.
 
     Raises:
         UsageError: a value has no meaning.
     """
-    return lambda function: RewardFunction(
-        function,
-        name,
-        needs=needs,
-        task_types=task_types,
-        is_outcome=is_outcome,
-        needs_success=needs_success,
-        timeout_seconds=timeout_seconds,
-    )
+    return lambda function: RewardFunction(function, name, **rules)
 
 
 def as_reward_function(name: str, value: object) -> RewardFunction:

@@ -263,14 +263,8 @@ def _write(connection: Connection, shares: Sequence[RewardShare], also: Sequence
     if first.task_id is not None:
         records.append(Task(task_id=first.task_id, created_at=first.created_at))
     insert_records(connection, [*records, *also, *shares])
-    payload = {
-        "episode_id": first.episode_id,
-        "task_id": first.task_id,
-        "raw_reward": first.raw_reward,
-        "shaped_reward": first.shaped_reward,
-        "method": first.method,
-        "num_shares": len(shares),
-    }
+    told = ("episode_id", "task_id", "raw_reward", "shaped_reward", "method")
+    payload = {**{name: getattr(first, name) for name in told}, "num_shares": len(shares)}
     insert_events(connection, [("reward.shared", first.completion_id, payload)], first.created_at)
 
 

@@ -23,6 +23,9 @@ REMOTE_OPERATORS = (
     "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor", "lshift", "rshift", "neg",
     "pos", "abs", "invert", "getitem", "setitem", "delitem", "contains", "eq", "lt", "le", "gt", "ge",
 )  # fmt: skip
+_DESCRIBED: dict[str, type[Any]] = {
+    "str": str, "repr": str, "format": str, "len": int, "bool": bool, "hash": int, "float": float, "int": int,
+}  # fmt: skip
 _ABOUT_ITEMS = ("getitem", "setitem", "delitem")
 _JUDGES = frozenset({"startswith", "endswith", "issubset", "issuperset", "isdisjoint", "difference",
                      "symmetric_difference"})  # fmt: skip
@@ -270,32 +273,6 @@ class Proxy:
         if not self.__peer.trusts(self.__number):
             raise TypeError(f"{what} of an object that is no value and of no class that the tests name")
 
-    def __str__(self) -> str:
-        return _checked(self.__peer.ask("str", self.__number), str)
-
-    def __repr__(self) -> str:
-        return _checked(self.__peer.ask("repr", self.__number), str)
-
-    def __format__(self, how: str) -> str:
-        return _checked(self.__peer.ask("format", self.__number, how), str)
-
-    def __len__(self) -> int:
-        return _checked(self.__peer.ask("len", self.__number), int)
-
-    def __bool__(self) -> bool:
-        return _checked(self.__peer.ask("bool", self.__number), bool)
-
-    def __hash__(self) -> int:
-        return _checked(self.__peer.ask("hash", self.__number), int)
-
-    def __float__(self) -> float:
-        self.__require_trust("the number")
-        return _checked(self.__peer.ask("float", self.__number), float)
-
-    def __int__(self) -> int:
-        self.__require_trust("the number")
-        return _checked(self.__peer.ask("int", self.__number), int)
-
     def __round__(self, *digits: int) -> Any:
         self.__require_trust("the number")
         return self.__peer.ask("round", self.__number, *digits)
@@ -343,6 +320,15 @@ async def _waiting(coroutine: Proxy) -> Any:
     return coroutine._Proxy__peer.ask("await", coroutine._Proxy__number)
 
 
+def _describe(name: str, kind: type[T]) -> Callable[..., T]:
+    def describe(self: Any, *arguments: Any) -> T:
+        if name in ("float", "int"):
+            self._Proxy__require_trust("the number")
+        return _checked(self._Proxy__peer.ask(name, self._Proxy__number, *arguments), kind)
+
+    return describe
+
+
 def _compare(name: str) -> Callable[[Any, Any], Any]:
     """Returns a comparison: two objects of the other side are compared there; with one's own values there is none."""
 
@@ -366,6 +352,8 @@ def _operate(name: str) -> Callable[..., Any]:
     return operate
 
 
+for _name, _kind in _DESCRIBED.items():
+    setattr(Proxy, f"__{_name}__", _describe(_name, _kind))
 for _name in ("eq", "lt", "le", "gt", "ge"):
     setattr(Proxy, f"__{_name}__", _compare(_name))
 for _name in REMOTE_OPERATORS:

@@ -20,7 +20,7 @@ import msgspec
 from learnloop.core.attempts import Attempt, Score
 from learnloop.core.decoding import convert_record
 from learnloop.core.errors import FormatError, SandboxError, UsageError
-from learnloop.rewards.grading.tasks.code_answer import code_of
+from learnloop.rewards.grading.tasks.code_answer import code_of, python_fault
 from learnloop.sandbox import Command, CommandOutcome, Limits, Sandbox
 
 GRADING_LIMITS = Limits()
@@ -106,7 +106,9 @@ def read_tests(expected: Any) -> CodeTests:
     if tests.language == "shell" and tests.num_tests > len(tests.runs):
         raise FormatError("shell is tested by runs alone; asserts, programs and cases call Python")
     for source in (tests.setup, *tests.asserts, tests.program):
-        _check_syntax(source)
+        fault = python_fault(source)
+        if fault is not None:
+            raise FormatError(f"the test {source[:80]!r} is no Python: {fault}") from fault
     for case in tests.cases:
         _check_json([case.args, case.kwargs, case.expected])
     return tests
@@ -121,13 +123,6 @@ def _check_json(value: Any) -> None:
             _check_json(each)
     elif not isinstance(value, str | int | float | None):
         raise FormatError(f"a case has {value!r}, which JSON cannot say; write an assert instead")
-
-
-def _check_syntax(source: str) -> None:
-    try:
-        ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise FormatError(f"the test {source[:80]!r} is no Python: {error}") from error
 
 
 class _Line(msgspec.Struct):

@@ -54,7 +54,7 @@ def code_of(answer: str, language: Literal["python", "shell"], called: Sequence[
     if blocks:
         defining = [each for name in called for each in reversed(candidates) if _defines(each, name)]
         return next(iter((*defining, *candidates[-1:])), None)
-    if language == "python" and not _parses(answer):
+    if language == "python" and python_fault(answer) is not None:
         return None
     return answer if answer.strip() else None
 
@@ -65,9 +65,10 @@ def _defines(code: str, name: str) -> bool:
     )
 
 
-def _parses(code: str) -> bool:
+def python_fault(code: str) -> Exception | None:
+    """Returns why ``code`` is no Python; None: it is."""
     try:
         ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
+        return error
+    return None
