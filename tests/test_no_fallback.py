@@ -61,7 +61,6 @@ CONSTANT_HANDLERS = {
     "traces/otlp/content.py: is_storable": "what cannot be encoded cannot be stored; that is the question it answers",
     "rewards/learned/files.py: _is_whole": "files that cannot be read are not whole; that is the question it answers",
     "rewards/functions/json_shapes.py: same_json": "what is no JSON value is the same as nothing; that is what it asks",
-    "rewards/grading/tasks/code_answer.py: _parses": "text that does not parse is no code; that is what it asks",
     "sandbox/collecting.py: _take": "why a file did not come back: the result tells it, CommandOutcome.left_out",
     "sandbox/running.py: _read": "a pipe that holds nothing now is within its limit; that is the question it answers",
     "traces/recording/instrument.py: _positional_names": "a builtin does not tell its parameters: all go to 'args'",

@@ -19,7 +19,7 @@ import numpy as np
 
 from learnloop.algorithms.base.config import AlgorithmConfig
 from learnloop.algorithms.base.metrics import LayerNorms, Metrics, dormant_ratio
-from learnloop.algorithms.base.states import count_of, part_of, prefixed, put_parameters
+from learnloop.algorithms.base.states import BaseState, check_same, count_of, part_of, prefixed, put_parameters
 from learnloop.algorithms.live.episodes import Chosen, LiveEpisodes, LiveStep
 from learnloop.algorithms.policies.network_policy import NetworkPolicy, OutputKind, serving_network
 from learnloop.core.arrays import F32
@@ -468,9 +468,9 @@ class Algorithm(ABC):
             CorruptError: it is of another algorithm, config, spaces or number of envs; nothing was changed.
         """
         try:
-            state = msgspec.convert(values, _BaseState)
-            self._check_same("config", _comparable(msgspec.convert(state.config, type(self.config))), self.config)
-            self._check_same("spaces", msgspec.structs.asdict(state.spaces), self.spaces)
+            state = msgspec.convert(values, BaseState)
+            check_same("config", msgspec.convert(state.config, type(self.config)), self.config)
+            check_same("spaces", state.spaces, self.spaces)
             if state.num_envs != self.num_envs:
                 raise ValueError(f"its num_envs is {state.num_envs}, not {self.num_envs}")
             self._rng.bit_generator.state = state.rng
@@ -481,27 +481,3 @@ class Algorithm(ABC):
         self.progress = state.progress
         self._is_live, self._knows_progress = False, state.progress > 0
         self._live = LiveEpisodes()
-
-    @staticmethod
-    def _check_same(what: str, found: dict[str, Any], ours: msgspec.Struct) -> None:
-        for name, wanted in _comparable(ours).items():
-            if found[name] != wanted:
-                raise ValueError(f"its {what} has {name} {found[name]}, not {wanted}")
-
-
-_PLACES = ("buffer_folder",)
-"""Options that say where things lie, which may be elsewhere when a training goes on."""
-
-
-def _comparable(struct: msgspec.Struct) -> dict[str, Any]:
-    return {name: value for name, value in msgspec.structs.asdict(struct).items() if name not in _PLACES}
-
-
-class _BaseState(msgspec.Struct, frozen=True, kw_only=True):
-    config: dict[str, Any]
-    spaces: Spaces
-    num_envs: int = msgspec.field(name="num_lanes")
-    num_steps: int
-    num_updates: int
-    progress: float
-    rng: dict[str, Any]

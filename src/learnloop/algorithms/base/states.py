@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from learnloop.core.spaces import Spaces
 from learnloop.nn.network import Network
 
 Tensors = Mapping[str, NDArray[Any]]
@@ -57,3 +59,31 @@ def put_parameters(network: Network, parameters: NDArray[Any], name: str) -> Non
         raise ValueError(f"{name} has shape {parameters.shape}, not {wanted}, or holds what is not finite")
     np.copyto(network.parameters, parameters)
     network.refresh()
+
+
+class BaseState(msgspec.Struct, frozen=True, kw_only=True):
+    """What the states of all algorithms have."""
+
+    config: dict[str, Any]
+    spaces: Spaces
+    num_envs: int = msgspec.field(name="num_lanes")
+    num_steps: int
+    num_updates: int
+    progress: float
+    rng: dict[str, Any]
+
+
+_PLACES = ("buffer_folder",)
+"""Options that say where things lie, which may be elsewhere when a training goes on."""
+
+
+def check_same(what: str, found: msgspec.Struct, ours: msgspec.Struct) -> None:
+    """Returns if ``found`` has the fields of ``ours``, but for places.
+
+    Raises:
+        ValueError: it does not.
+    """
+    for name in ours.__struct_fields__:
+        there, wanted = getattr(found, name), getattr(ours, name)
+        if there != wanted and name not in _PLACES:
+            raise ValueError(f"its {what} has {name} {there}, not {wanted}")
