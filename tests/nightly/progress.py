@@ -47,7 +47,13 @@ class _Progress:
             config.hook.pytest_deselected(items=passed)
             items[:] = [item for item in items if item not in passed]
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        # A worker can send plain dicts and lists only, and ends at anything else, such as a Counter.
+        report.user_properties = [
+            (name, json.loads(json.dumps(value)) if name == FIGURES else value)
+            for name, value in report.user_properties
+        ]
         if "PYTEST_XDIST_WORKER" in os.environ or (report.when != "call" and report.passed):
             return  # a worker's reports come to the one who started it
         self.kept[report.nodeid] = {

@@ -17,11 +17,13 @@ from tests.nightly.test_learning_tables import LINES
 from tests.project import ROOT
 
 EXAMPLE = """
+from collections import Counter
+
 import pathlib
 import pytest
 
 def test_one(record_property):
-    record_property("figures", {"returns": [1.5, 2.0]})
+    record_property("figures", {"returns": [1.5, 2.0], "verdicts": Counter(["no_signal"] * 2)})
 
 def test_two():
     assert pathlib.Path(__file__).with_name("mended").exists()
@@ -65,7 +67,7 @@ def test_what_passed_is_not_run_again(tmp_path: Path) -> None:
     (tmp_path / "test_example.py").write_text(EXAMPLE)
     first = run(tmp_path, code=1)
     assert [first[name]["outcome"] for name in ("one", "two", "three")] == ["passed", "failed", "failed"]
-    assert first["one"]["figures"] == {"returns": [1.5, 2.0]}
+    assert first["one"]["figures"] == {"returns": [1.5, 2.0], "verdicts": {"no_signal": 2}}
     assert first["two"]["figures"] is None
     (tmp_path / "mended").touch()
     second = run(tmp_path, code=1)
