@@ -31,6 +31,16 @@ class Turn(NamedTuple):
     error: str | None = None
 
 
+class Asked(NamedTuple):
+    """A call of a tool that waits for its result."""
+
+    name: str = ""
+    arguments: Any = None
+    at: datetime | None = None
+    key: str | None = None
+    """What its span is known by, as for ``EpisodeBuilder.span``."""
+
+
 class EpisodeBuilder:
     """The records of one episode. Ids depend on ``episode_id`` and the order of the calls alone.
 
@@ -82,12 +92,8 @@ class EpisodeBuilder:
         messages: Sequence[Message],
         output: Sequence[Message] | Message | None,
         *,
-        started_at: datetime | None = None,
-        ended_at: datetime | None = None,
-        parent_id: str | None = None,
-        error: str | None = None,
         thread: str = "",
-        **attributes: Any,
+        **rest: Any,
     ) -> str:
         """Adds a call of a model and returns its span's id.
 
@@ -95,20 +101,14 @@ class EpisodeBuilder:
             model: its name; empty where the format does not say.
             messages: what is new in this call since the last one of its ``thread``.
             output: what it answered, one message or several items; None: not recorded.
-            started_at: None: not known.
-            ended_at: None: not known.
-            parent_id: the span that it ran in; the root where None.
-            error: why it failed.
             thread: which conversation of the episode, where there are several.
-            attributes: ``usage``, ``finish_reasons``, ``token_ids`` ...; those that are None are left out.
+            rest: as for ``span``; ``usage``, ``finish_reasons``, ``token_ids`` ...
         """
         said = [output] if isinstance(output, dict) else list(output or [])
-        given: dict[str, Any] = {"input": list(messages), "output": said or None, **attributes}
         earlier = self._num_messages.get(thread, 0)
-        if earlier:
-            given["input_offset"] = earlier
         self._num_messages[thread] = earlier + len(messages) + len(said)
-        return self.span("chat", model, started_at, ended_at, parent_id=parent_id, error=error, **given)
+        given = {"input": list(messages), "output": said or None, "input_offset": earlier or None}
+        return self.span("chat", model, **{**given, **rest})
 
     def conversation(self, messages: Iterable[Message | Turn], *, model: str = "") -> None:
         """Adds a whole conversation: a call of the model for each answer in it, a call of a tool for each result."""
@@ -136,22 +136,22 @@ class EpisodeBuilder:
         if waiting:
             self.note(messages_after_last_answer=waiting)
 
-    def tool(
-        self,
-        name: str,
-        arguments: Any,
-        result: Any,
-        *,
-        call_id: str | None = None,
-        started_at: datetime | None = None,
-        ended_at: datetime | None = None,
-        parent_id: str | None = None,
-        error: str | None = None,
-        **attributes: Any,
-    ) -> str:
-        """Adds a call of a tool and returns its span's id; ``arguments`` and ``result`` are None where not recorded."""
-        given = {"input": arguments, "output": result, "call_id": call_id, **attributes}
-        return self.span(TOOL_OPERATION, name, started_at, ended_at, parent_id=parent_id, error=error, **given)
+    def tool(self, name: str, arguments: Any, result: Any, **rest: Any) -> str:
+        """Adds a call of a tool and returns its span's id.
+
+        Args:
+            name: of the tool.
+            arguments: None: not recorded.
+            result: None: not recorded.
+            rest: as for ``span``; ``call_id`` ...
+        """
+        return self.span(TOOL_OPERATION, name, input=arguments, output=result, **rest)
+
+    def answer(self, asked: Asked | None, result: Any, at: datetime | None, **rest: Any) -> str:
+        """Adds a call of a tool whose result came ``at`` a moment, and returns its span's id; None: nobody asked."""
+        call = asked or Asked()
+        ended_at = at if call.at else None
+        return self.tool(call.name, call.arguments, result, started_at=call.at or at, ended_at=ended_at, **rest)
 
     def span(
         self,
@@ -165,7 +165,18 @@ class EpisodeBuilder:
         key: str | None = None,
         **attributes: Any,
     ) -> str:
-        """Adds any other operation and returns its span's id, which is made of ``key``; of its number where None."""
+        """Adds any other operation and returns its span's id.
+
+        Args:
+            operation: of the span.
+            name: of the span.
+            started_at: None: not known.
+            ended_at: None: not known.
+            parent_id: the span that it ran in; the root where None.
+            error: why it failed.
+            key: what its id is made of; of its number where None.
+            attributes: those that are None are left out.
+        """
         self._num_spans += 1
         span_id = self._ids.derive("span", self.episode_id, str(self._num_spans)) if key is None else self.span_id(key)
         known = started_at is not None

@@ -68,9 +68,6 @@ def make_callback(recorder: Recorder, *, content: bool = True) -> BaseCallbackHa
         def on_llm_end(self, response: Any, **kwargs: Any) -> None:
             runs.answer(kwargs, response)
 
-        def on_llm_error(self, error: BaseException, **kwargs: Any) -> None:
-            runs.fail(kwargs, error)
-
         def on_tool_start(self, serialized: Any, input_str: str, **kwargs: Any) -> None:
             given = kwargs.get("inputs")
             name = _name(serialized, kwargs, "tool")
@@ -79,17 +76,13 @@ def make_callback(recorder: Recorder, *, content: bool = True) -> BaseCallbackHa
         def on_tool_end(self, output: Any, **kwargs: Any) -> None:
             runs.end_tool(kwargs, output)
 
-        def on_tool_error(self, error: BaseException, **kwargs: Any) -> None:
-            runs.fail(kwargs, error)
-
         def on_retriever_start(self, serialized: Any, query: str, **kwargs: Any) -> None:
             runs.begin(kwargs, "retrieval", _name(serialized, kwargs, "retriever"), query)
 
         def on_retriever_end(self, documents: Any, **kwargs: Any) -> None:
             runs.end(kwargs, documents)
 
-        def on_retriever_error(self, error: BaseException, **kwargs: Any) -> None:
-            runs.fail(kwargs, error)
+        on_llm_error = on_tool_error = on_retriever_error = on_chain_error
 
     return LearnloopCallback()
 
@@ -111,7 +104,7 @@ class _Runs:
         self._open: OrderedDict[UUID, _Open] = recorder.open_runs
 
     def begin(self, kwargs: Mapping[str, Any], operation: str, name: str, given: Any) -> None:
-        self._guard(lambda: self._begin(kwargs, operation, name, given))
+        self._recorder.guard(lambda: self._begin(kwargs, operation, name, given))
 
     def ask(self, kwargs: Mapping[str, Any], operation: str, model: str, said: Callable[[], list[Message]]) -> None:
         def note() -> None:
@@ -127,10 +120,10 @@ class _Runs:
                 span.set(request=request)
             marks.extend(note_messages(span, said(), content=self._content))
 
-        self._guard(note)
+        self._recorder.guard(note)
 
     def end(self, kwargs: Mapping[str, Any], output: Any) -> None:
-        self._guard(lambda: self._end(kwargs, lambda span, _: self._note_output(span, output)))
+        self._recorder.guard(lambda: self._end(kwargs, lambda span, _: self._note_output(span, output)))
 
     def end_tool(self, kwargs: Mapping[str, Any], output: Any) -> None:
         def note(span: ActiveSpan, _: list[str]) -> None:
@@ -141,7 +134,7 @@ class _Runs:
             if getattr(output, "status", None) == "error":
                 span.error = str(getattr(output, "content", "the tool reported an error"))
 
-        self._guard(lambda: self._end(kwargs, note))
+        self._recorder.guard(lambda: self._end(kwargs, note))
 
     def answer(self, kwargs: Mapping[str, Any], response: Any) -> None:
         def note(span: ActiveSpan, marks: list[str]) -> None:
@@ -152,7 +145,7 @@ class _Runs:
                 span.set(output=said)
             span.set(**_details(generations, response.llm_output))
 
-        self._guard(lambda: self._end(kwargs, note))
+        self._recorder.guard(lambda: self._end(kwargs, note))
 
     def fail(self, kwargs: Mapping[str, Any], error: BaseException) -> None:
         def note(span: ActiveSpan, marks: list[str]) -> None:
@@ -160,7 +153,7 @@ class _Runs:
                 note_answer(span, marks, None)
 
         is_flow = any(base.__name__ == _CONTROL_FLOW for base in type(error).__mro__)
-        self._guard(lambda: self._end(kwargs, note, None if is_flow else error, interrupted=is_flow))
+        self._recorder.guard(lambda: self._end(kwargs, note, None if is_flow else error, interrupted=is_flow))
 
     def _begin(self, kwargs: Mapping[str, Any], operation: str, name: str, given: Any) -> _Open | None:
         """Returns the new run; None where another callback of the same recorder has begun it."""
@@ -216,7 +209,7 @@ class _Runs:
             return
         span, marks = opened
         self._recorder.unfollow(span)
-        self._guard(lambda: note(span, marks))
+        self._recorder.guard(lambda: note(span, marks))
         if interrupted:
             span.set(interrupted=True)
         span.end(error)
@@ -224,12 +217,6 @@ class _Runs:
     def _note_output(self, span: ActiveSpan, output: Any) -> None:
         if self._content and output is not None:
             span.set(output=_describe(output))
-
-    def _guard(self, note: Callable[[], object]) -> None:
-        try:
-            note()
-        except Exception as error:  # noqa: BLE001 - the boundary between capture and the agent
-            self._recorder.note_failure(error)
 
 
 def _name(serialized: Any, kwargs: Mapping[str, Any], otherwise: str) -> str:

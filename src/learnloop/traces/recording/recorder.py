@@ -11,9 +11,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -25,6 +26,7 @@ from learnloop.traces.conversation.conversations import Conversations
 from learnloop.traces.recording.values import plain
 
 Sink = Callable[[Record], bool]
+R = TypeVar("R")
 
 
 class RecorderCounters(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,9 +79,10 @@ class Recorder:
 
     def span(self, name: str, operation: str = "custom", attributes: Json | None = None) -> ActiveSpan:
         """Returns a context manager that records one operation; outside of an episode it makes one."""
+        described = self.describe(attributes) if attributes else {}
         if self.current is None:
-            return ActiveEpisode(self, name, operation=operation, attributes=attributes)
-        return ActiveSpan(self, name, operation, attributes)
+            return ActiveEpisode(self, name, operation=operation, attributes=described)
+        return ActiveSpan(self, name, operation, described)
 
     def enter(self, span: ActiveSpan | None) -> Token[ActiveSpan | None]:
         """Makes ``span`` the current one until ``leave``."""
@@ -104,11 +107,16 @@ class Recorder:
             self._current.set(span.outer)
 
     def keep(self, build: Callable[[], Record]) -> None:
-        """Builds a record and hands it to the sink; a failure is counted and never reaches the agent."""
+        """Builds a record and hands it to the sink."""
+        self.guard(lambda: self._sink(build()))
+
+    def guard(self, capture: Callable[[], R]) -> R | None:
+        """Returns what ``capture`` does; None where it fails, which is counted and never reaches the agent."""
         try:
-            self._sink(build())
+            return capture()
         except Exception as error:  # noqa: BLE001 - the boundary between capture and the agent
             self.note_failure(error)
+            return None
 
     def describe(self, attributes: Mapping[str, object]) -> dict[str, Any]:
         """Returns ``attributes`` as JSON; one that cannot be read is left out, counted and said."""
@@ -131,42 +139,26 @@ class Recorder:
         return RecorderCounters(num_failures=self._num_failures, last_failure=self._last_failure)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ActiveSpan:
     """An operation while it runs; ``set`` adds to its attributes."""
 
-    __slots__ = (
-        "_recorder",
-        "_started_at",
-        "_started_ns",
-        "_token",
-        "attributes",
-        "episode",
-        "error",
-        "has_ended",
-        "is_followed",
-        "name",
-        "operation",
-        "outer",
-        "parent_id",
-        "span_id",
-        "trace_id",
-    )
-
-    def __init__(self, recorder: Recorder, name: str, operation: str, attributes: Json | None = None) -> None:
-        self._recorder = recorder
-        self.name = name
-        self.operation = operation
-        self.attributes: dict[str, Any] = recorder.describe(attributes) if attributes else {}
-        self.error: str | None = None
-        self.span_id = new_id()
-        self.episode: ActiveEpisode | None = None
-        self.parent_id: str | None = None
-        self.trace_id = ""
-        self.outer: ActiveSpan | None = None
-        """Of a followed span: what was current before it."""
-        self.is_followed = False
-        self.has_ended = False
-        self._token: Token[ActiveSpan | None] | None = None
+    _recorder: Recorder
+    name: str
+    operation: str
+    attributes: dict[str, Any] = field(default_factory=dict)
+    error: str | None = None
+    span_id: str = field(default_factory=new_id)
+    episode: ActiveEpisode | None = None
+    parent_id: str | None = None
+    trace_id: str = ""
+    outer: ActiveSpan | None = None
+    """Of a followed span: what was current before it."""
+    is_followed: bool = False
+    has_ended: bool = False
+    _token: Token[ActiveSpan | None] | None = None
+    _started_at: datetime = field(init=False)
+    _started_ns: int = field(init=False)
 
     def set(self, **attributes: object) -> Self:
         """Adds attributes as they are now, values that are not JSON by their ``repr``; returns the span."""
@@ -236,9 +228,9 @@ class ActiveEpisode(ActiveSpan):
         metadata: Json | None = None,
         *,
         operation: str = "invoke_agent",
-        attributes: Json | None = None,
+        attributes: dict[str, Any] | None = None,
     ) -> None:
-        super().__init__(recorder, name, operation, attributes)
+        super().__init__(recorder, name, operation, attributes or {})
         self.episode_id = new_id()
         self.task_id = task_id
         self.attempt = attempt

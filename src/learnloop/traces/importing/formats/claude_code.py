@@ -29,7 +29,7 @@ from learnloop.traces.conversation.messages import (
     tool_calls_of,
     tool_responses_of,
 )
-from learnloop.traces.importing.building import EpisodeBuilder
+from learnloop.traces.importing.building import Asked, EpisodeBuilder
 from learnloop.traces.importing.reader import ItemReader, Line, Source, TraceFormat, convert, parse_time
 from learnloop.traces.json_values import anthropic_usage, find, known_text
 
@@ -82,15 +82,6 @@ class _Call(msgspec.Struct):
     rewound_to: str | None = None
 
 
-class _Asked(msgspec.Struct):
-    """A call of a tool that waits for its result."""
-
-    name: str
-    arguments: Any
-    at: datetime | None
-    key: str
-
-
 class _Thread:
     """The main conversation, or a sub-agent's."""
 
@@ -101,7 +92,7 @@ class _Thread:
         self.num_conversations = 0
         self.call: _Call | None = None
         self.pending: list[Message] = []
-        self.asked: dict[str, _Asked] = {}
+        self.asked: dict[str, Asked] = {}
         self.done: set[str] = set()
         """The ids of the answers that are complete."""
         self.prompt: str | None = None
@@ -226,17 +217,15 @@ class _Session:
     def _answer_tool(self, thread: _Thread, entry: _Entry, part: Mapping[str, Any], moment: datetime | None) -> None:
         call_id = known_text(part.get("id")) or ""
         asked = thread.asked.pop(call_id, None)
-        key = asked.key if asked else self._key(call_id, entry.uuid)
+        key = (asked and asked.key) or self._key(call_id, entry.uuid)
         if not entry.is_sidechain:
             self._agents[known_text(find(entry.tool_use_result, "agentId")) or entry.agent_id or ""] = key
         response = part.get("response")
-        self._builder.tool(
-            asked.name if asked else "",
-            asked.arguments if asked else None,
+        self._builder.answer(
+            asked,
             response,
+            moment,
             call_id=call_id or None,
-            started_at=asked.at if asked and asked.at else moment,
-            ended_at=moment if asked and asked.at else None,
             parent_id=self._parent(thread),
             error=(as_text(response)[:_MAX_ERROR] or "failed") if part.get("is_error") else None,
             key=key,
@@ -287,7 +276,7 @@ class _Session:
         if not isinstance(call_id, str):
             return
         key = self._key(call_id, entry.uuid)
-        thread.asked[call_id] = _Asked(str(part.get("name")), arguments, moment, key)
+        thread.asked[call_id] = Asked(str(part.get("name")), arguments, moment, key)
         if isinstance(prompt := find(arguments, "prompt"), str):
             self._prompts[prompt] = key
 

@@ -32,7 +32,7 @@ from learnloop.traces.conversation.messages import (
     tool_call_part,
     tool_response_part,
 )
-from learnloop.traces.importing.building import EpisodeBuilder
+from learnloop.traces.importing.building import Asked, EpisodeBuilder
 from learnloop.traces.importing.reader import (
     ItemReader,
     Line,
@@ -77,12 +77,6 @@ class _Call(msgspec.Struct):
     """A result of one of its tools came: what the model says next is another call."""
 
 
-class _Asked(msgspec.Struct):
-    name: str
-    arguments: Any
-    at: datetime | None
-
-
 class _Session:
     """One session."""
 
@@ -95,7 +89,7 @@ class _Session:
         self._heard: Counter[str] = Counter()
         """What the user said since the last call, above 0 by items alone, below 0 by events alone."""
         self._call: _Call | None = None
-        self._asked: dict[str, _Asked] = {}
+        self._asked: dict[str, Asked] = {}
         self._exit_codes: dict[str, Any] = {}
         self._tool_keys: Counter[str] = Counter()
         """Of calls without an id."""
@@ -303,7 +297,7 @@ class _Session:
                 key=self._tool_key(call_id, self._num_calls),
             )
         elif call_id is not None:
-            self._asked[call_id] = _Asked(name, arguments, moment)
+            self._asked[call_id] = Asked(name, arguments, moment)
 
     def _answer_tool(self, payload: Mapping[str, Any], moment: datetime | None) -> None:
         call_id = known_text(payload.get("call_id") or payload.get("id"))
@@ -313,13 +307,11 @@ class _Session:
         if self._call is not None:
             self._call.answered = True
         self._pending.append(message("tool", tool_response_part(call_id, result)))
-        self._builder.tool(
-            asked.name if asked else "",
-            asked.arguments if asked else None,
+        self._builder.answer(
+            asked,
             result,
+            moment,
             call_id=call_id,
-            started_at=asked.at if asked and asked.at else moment,
-            ended_at=moment if asked and asked.at else None,
             error=_failure(payload.get("output")),
             key=self._tool_key(call_id, len(self._pending)),
             exit_code=self._exit_codes.pop(call_id, None) if call_id else None,

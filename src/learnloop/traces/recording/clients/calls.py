@@ -46,7 +46,7 @@ class ModelCall:
         """What the model said; None: nothing yet, or it is not known."""
         self.span = recorder.span(_model_of(body), dialect.operation)
         self.span.begin()
-        self._guard(lambda: self._note_request(body))
+        self._recorder.guard(lambda: self._note_request(body))
 
     @property
     def said(self) -> list[str]:
@@ -57,7 +57,7 @@ class ModelCall:
         """Takes a piece of a streamed answer."""
         self.note_arrival()
         self._num_chunks += 1
-        self._guard(lambda: self._keep(body_of(chunk)))
+        self._recorder.guard(lambda: self._keep(body_of(chunk)))
 
     def note_arrival(self) -> None:
         """Notes that some of a streamed answer is here, whether it can be read yet or not."""
@@ -67,7 +67,7 @@ class ModelCall:
     def end(self, response: Any) -> None:
         """Ends the call with a whole response; None: it was not read."""
         if self._begin_end():
-            self._guard(lambda: self._note_response(body_of(response)))
+            self._recorder.guard(lambda: self._note_response(body_of(response)))
             self.span.end()
 
     def end_stream(self, error: BaseException | None = None, *, is_complete: bool = True) -> None:
@@ -78,7 +78,7 @@ class ModelCall:
             is_complete: whether the stream came to its end; False: nobody read the rest.
         """
         if self._begin_end():
-            self._guard(lambda: self._note_stream(is_complete and error is None))
+            self._recorder.guard(lambda: self._note_stream(is_complete and error is None))
             self.span.end(error)
 
     def end_bytes(self, data: bytes, *, is_streamed: bool) -> None:
@@ -93,19 +93,13 @@ class ModelCall:
     def fail(self, error: BaseException) -> None:
         """Ends the call with what the client raised."""
         if self._begin_end():
-            self._guard(lambda: self._note_said(None))
+            self._recorder.guard(lambda: self._note_said(None))
             self.span.end(error)
 
     def _begin_end(self) -> bool:
         with self._lock:
             is_first, self._ended = not self._ended, True
         return is_first
-
-    def _guard(self, note: Any) -> None:
-        try:
-            note()
-        except Exception as error:  # noqa: BLE001 - the boundary between capture and the agent
-            self._recorder.note_failure(error)
 
     def _keep(self, body: Mapping[str, Any] | None) -> None:
         if body is not None:

@@ -6,7 +6,8 @@ import functools
 import inspect
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
-from typing import Any, Self
+from contextlib import contextmanager
+from typing import Any
 
 from learnloop.traces.recording.clients.calls import ModelCall
 
@@ -46,32 +47,23 @@ def _outside(stream: Any, call: ModelCall) -> Any:
     return stream
 
 
-class _Reading:
+@contextmanager
+def _reading(call: ModelCall) -> Iterator[None]:
     """Ends a call when its stream has been read, with what broke it; one that is left is not complete."""
-
-    def __init__(self, call: ModelCall) -> None:
-        self._call = call
-        self._is_complete = False
-
-    def complete(self) -> None:
-        """Notes that the stream came to its end."""
-        self._is_complete = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        broken = None if isinstance(error, GeneratorExit) else error
-        self._call.end_stream(broken, is_complete=self._is_complete)
+    try:
+        yield
+    except BaseException as error:
+        call.end_stream(None if isinstance(error, GeneratorExit) else error, is_complete=False)
+        raise
+    call.end_stream()
 
 
 def _each(inner: Iterator[Any], call: ModelCall) -> Iterator[Any]:
     try:
-        with _Reading(call) as reading:
+        with _reading(call):
             for chunk in inner:
                 call.chunk(chunk)
                 yield chunk
-            reading.complete()
     finally:
         if isinstance(inner, Generator):
             inner.close()
@@ -79,11 +71,10 @@ def _each(inner: Iterator[Any], call: ModelCall) -> Iterator[Any]:
 
 async def _each_async(inner: AsyncIterator[Any], call: ModelCall) -> AsyncIterator[Any]:
     try:
-        with _Reading(call) as reading:
+        with _reading(call):
             async for chunk in inner:
                 call.chunk(chunk)
                 yield chunk
-            reading.complete()
     finally:
         if isinstance(inner, AsyncGenerator):
             await inner.aclose()

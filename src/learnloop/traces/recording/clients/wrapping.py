@@ -206,11 +206,7 @@ def _raw_kind(kwargs: Mapping[str, Any]) -> str | None:
 
 
 def _begin(recorder: Recorder, dialect: Dialect, body: Any, content: bool) -> ModelCall | None:
-    try:
-        return ModelCall(recorder, dialect, body_of(body) or {}, content=content)
-    except Exception as error:  # noqa: BLE001 - the boundary between capture and the agent
-        recorder.note_failure(error)
-        return None
+    return recorder.guard(lambda: ModelCall(recorder, dialect, body_of(body) or {}, content=content))
 
 
 @contextmanager

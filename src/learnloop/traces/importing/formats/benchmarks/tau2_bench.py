@@ -20,7 +20,7 @@ import msgspec
 
 from learnloop.core.records import Record
 from learnloop.traces.conversation.messages import Message, Part, as_text, read_message
-from learnloop.traces.importing.building import EpisodeBuilder
+from learnloop.traces.importing.building import Asked, EpisodeBuilder
 from learnloop.traces.importing.reader import (
     Count,
     ItemReader,
@@ -120,13 +120,13 @@ class _Conversation:
         self._model = known_text(agent.get("llm")) or ""
         self._request = known_object(agent.get("llm_args")) or None
         self._heard: list[Message] = []
-        self._asked: dict[str | None, _Call] = {}
+        self._asked: dict[str | None, Asked] = {}
 
     def add(self, messages: list[dict[str, Any]]) -> None:
         """Adds all messages of a simulation."""
         for number, raw in enumerate(messages):
             said = convert(raw, _Said)
-            self._asked.update({call.id: call for call in said.tool_calls or []})
+            self._asked.update({call.id: Asked(call.name, call.arguments) for call in said.tool_calls or []})
             if said.tool_messages is not None:
                 for part in said.tool_messages:
                     self._result(convert(part, _Said), part)
@@ -162,16 +162,14 @@ class _Conversation:
         self._heard = []
 
     def _result(self, said: _Said, raw: Mapping[str, Any]) -> None:
-        call = self._asked.get(said.id)
         own = said.requestor != "user"
         if own:
             self._heard.append(_message(said, raw))
-        self._builder.tool(
-            call.name if call else "",
-            call.arguments if call else None,
+        self._builder.answer(
+            self._asked.get(said.id),
             said.content,
+            None if said.timestamp is None else parse_time(said.timestamp),
             call_id=said.id,
-            started_at=None if said.timestamp is None else parse_time(said.timestamp),
             error=(as_text(said.content) or "the tool reported an error") if said.error else None,
             requestor=None if own else said.requestor,
         )
