@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -339,8 +340,8 @@ def _part(dataset: Dataset, is_taken: Bools, what: str) -> Dataset:
     rows = is_taken[dataset.episodes]
     numbers = np.cumsum(is_taken) - 1
     masks, next_masks = dataset.masks, dataset.next_masks
-    return Dataset(
-        spaces=dataset.spaces,
+    return replace(
+        dataset,
         observations=dataset.observations[rows],
         actions=dataset.actions[rows],
         rewards=dataset.rewards[rows],
@@ -351,6 +352,5 @@ def _part(dataset: Dataset, is_taken: Bools, what: str) -> Dataset:
         goals=tuple(goal for goal, taken in zip(dataset.goals, is_taken.tolist(), strict=True) if taken),
         masks=None if masks is None else masks[rows],
         next_masks=None if next_masks is None else next_masks[rows],
-        action_names=dataset.action_names,
         source=f"{what} of {dataset.source}",
     )

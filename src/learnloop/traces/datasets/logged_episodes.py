@@ -158,17 +158,14 @@ class EpisodeGatherer:
 
     def add(self, record: Record) -> None:
         """Takes what counts of one record."""
-        match record:
-            case Reward():
-                self.add_reward(record)
-            case Span():
-                self.add_span(record)
-            case Decision():
-                self.add_decision(record)
-            case Episode():
-                self.add_episode(record)
-            case _:
-                pass  # agents and tasks say nothing about what was done
+        if isinstance(record, Reward):
+            self.add_reward(record)
+        elif isinstance(record, Span):
+            self.add_span(record)
+        elif isinstance(record, Decision):
+            self.add_decision(record)
+        elif isinstance(record, Episode):  # agents and tasks say nothing about what was done
+            self.add_episode(record)
 
     def add_episode(self, episode: Episode) -> None:
         """Takes an episode; one that was running takes over what a later record says, as in the store."""

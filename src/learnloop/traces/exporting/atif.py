@@ -142,19 +142,21 @@ class _Writer(msgspec.Struct):
         made = steps.make()
         if depth == 0:
             self.step_ids = steps.ids
-        models = sorted({step["model_name"] for step in made if "model_name" in step})
-        described: dict[str, Any] = {"name": name, "version": _UNKNOWN}
-        if len(models) == 1:
-            described["model_name"] = models[0]
-        tools = next((span.attributes["tools"] for span in spans if _are_objects(span.attributes.get("tools"))), None)
-        if tools:
-            described["tool_definitions"] = tools
-        whole: dict[str, Any] = {"trajectory_id": trajectory_id, "agent": described, "steps": made}
-        totals = _totals(made)
-        if totals:
-            whole["final_metrics"] = totals
-        kept = [each for each in embedded if each["steps"]]
-        return {**whole, "subagent_trajectories": kept} if kept else whole
+        models = {step["model_name"] for step in made if "model_name" in step}
+        described = {
+            "name": name,
+            "version": _UNKNOWN,
+            "model_name": models.pop() if len(models) == 1 else None,
+            "tool_definitions": next(filter(_are_objects, (span.attributes.get("tools") for span in spans)), None),
+        }
+        whole = {
+            "trajectory_id": trajectory_id,
+            "agent": present(described),
+            "steps": made,
+            "final_metrics": _totals(made) or None,
+            "subagent_trajectories": [each for each in embedded if each["steps"]] or None,
+        }
+        return present(whole)
 
     def _embed(self, agent: Span, depth: int) -> dict[str, Any]:
         made = self.trajectory(agent, agent.span_id, agent.name or _UNKNOWN, depth + 1)
@@ -199,10 +201,8 @@ class _Steps:
         return self._made
 
     def _add(self, source: str, message: str, moment: datetime | None, **fields: Any) -> dict[str, Any]:
-        step: dict[str, Any] = {"step_id": len(self._made) + 1, "source": source, "message": message}
-        if self._timed and moment is not None:
-            step["timestamp"] = moment.isoformat()
-        step.update(present(fields))
+        fields["timestamp"] = moment.isoformat() if self._timed and moment is not None else None
+        step = {"step_id": len(self._made) + 1, "source": source, "message": message, **present(fields)}
         self._made.append(step)
         return step
 
@@ -223,16 +223,15 @@ class _Steps:
         calls = [self._tool_call(number, call) for number, call in enumerate(step.tool_calls)]
         results = [each for call, made in zip(step.tool_calls, calls, strict=True) for each in self._result(call, made)]
         fields = _answer_fields(output) if output is not None else {}
-        ours = {**fields.pop("extra", {OURS: {}})[OURS], **self._times(step.started_at, step.ended_at)}
-        if output is None:
-            ours["no_output"] = True
-        if step.error is not None:
-            ours["error"] = step.error
         metrics, attributes = _metrics(step.attributes)
-        if attributes:
-            ours["attributes"] = attributes
+        ours = {
+            **fields.pop("extra", {OURS: {}})[OURS],
+            **self._times(step.started_at, step.ended_at),
+            "no_output": True if output is None else None,
+            "error": step.error,
+            "attributes": attributes or None,
+        }
         effort = find(step.attributes, "request", "reasoning_effort")
-        fields.pop("tool_calls", None)
         made = self._add(
             "agent",
             text_of(output) if output is not None else "",
@@ -242,7 +241,7 @@ class _Steps:
             tool_calls=calls or None,
             observation={"results": results} if results else None,
             metrics=metrics or None,
-            extra={OURS: ours} if ours else None,
+            extra=_extra(ours),
             **fields,
         )
         self._note(step, made["step_id"])
@@ -263,44 +262,43 @@ class _Steps:
                 self.ids[call.span_id] = step_id
 
     def _tool_call(self, number: int, call: ToolCall) -> dict[str, Any]:
-        ours: dict[str, Any] = {}
-        if call.call_id is None:
-            ours["no_id"] = True
-        arguments = call.arguments
-        if not isinstance(arguments, dict):
+        arguments, plain = call.arguments, isinstance(call.arguments, dict)
+        if not plain:
             arguments = {} if arguments is None else {"input": arguments}
-            ours["wrapped"] = True
         made = {
             "tool_call_id": call.call_id or f"call_{len(self._made) + 1}_{number + 1}",
             "function_name": call.name,
             "arguments": arguments,
+            "extra": _extra({"no_id": True if call.call_id is None else None, "wrapped": None if plain else True}),
         }
-        return {**made, "extra": {OURS: ours}} if ours else made
+        return present(made)
 
     def _result(self, call: ToolCall, made: Mapping[str, Any]) -> list[dict[str, Any]]:
         if call.result is None and call.error is None and call.span_id is None:
             return []
         if call.call_id is not None:
             self._answered[call.call_id] += 1
-        result: dict[str, Any] = {"source_call_id": made["tool_call_id"]}
-        ours: dict[str, Any] = {}
-        if call.result is not None:
-            result["content"] = as_text(call.result)
-            ours.update({} if isinstance(call.result, str) else {"json": True})
-        if call.error is not None:
-            ours["error"] = call.error
+        ours: dict[str, Any] = {"json": None if isinstance(call.result, str | None) else True, "error": call.error}
         span = self._by_id.get(call.span_id or "")
         if span is not None:
-            ours.update(self._times(span.started_at, span.ended_at))
             attributes = {name: each for name, each in span.attributes.items() if name not in _TOLD}
-            ours.update({"attributes": attributes} if attributes else {})
-        references = self._references.get(call.span_id or "")
-        if references:
-            result["subagent_trajectory_ref"] = references
-        return [{**result, "extra": {OURS: ours}} if ours else result]
+            ours |= {**self._times(span.started_at, span.ended_at), "attributes": attributes or None}
+        result = {
+            "source_call_id": made["tool_call_id"],
+            "content": None if call.result is None else as_text(call.result),
+            "subagent_trajectory_ref": self._references.get(call.span_id or ""),
+            "extra": _extra(ours),
+        }
+        return [present(result)]
 
     def _times(self, started_at: datetime, ended_at: datetime) -> dict[str, str]:
         return {"started_at": started_at.isoformat(), "ended_at": ended_at.isoformat()} if self._timed else {}
+
+
+def _extra(ours: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns what the format has no place for, as far as it is known; None where that is nothing."""
+    known = present(ours)
+    return {OURS: known} if known else None
 
 
 def _answer_fields(output: Message) -> dict[str, Any]:

@@ -27,14 +27,11 @@ class EpisodeRecords(NamedTuple):
 def episode_records(store: Store, agent_id: str | None = None) -> Iterator[EpisodeRecords]:
     """Yields each episode of a store, or of one agent, with its spans and its rewards."""
     where = {} if agent_id is None else {"agent_id": agent_id}
-    after: str | None = None
-    while page := store.select(Episode, where=where, after=after, limit=_PAGE):
-        for episode in page:
-            mine = {"episode_id": episode.episode_id}
-            spans = store.read(all_records, Span, mine)
-            rewards = store.read(all_records, Reward, {**mine, "decision_id": None}, order="sequence")
-            yield EpisodeRecords(episode, spans, rewards)
-        after = page[-1].episode_id
+    for episode in store.iterate(Episode, where=where, page=_PAGE):
+        mine = {"episode_id": episode.episode_id}
+        spans = store.read(all_records, Span, mine)
+        rewards = store.read(all_records, Reward, {**mine, "decision_id": None}, order="sequence")
+        yield EpisodeRecords(episode, spans, rewards)
 
 
 def file_name(known: str, suffix: str = ".json") -> str:

@@ -7,7 +7,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import IO, TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
@@ -15,7 +15,7 @@ import msgspec
 
 from learnloop.core.decoding import NOT_JSON
 from learnloop.core.errors import FormatError
-from learnloop.core.records import Record, Task
+from learnloop.core.records import Record, Reward, Task
 from learnloop.traces.json_values import present
 
 if TYPE_CHECKING:
@@ -131,6 +131,20 @@ class ItemReader(ABC):
             return []
         self._known_tasks.add(task_id)
         return [Task(task_id=task_id, created_at=self.source.modified_at, metadata=known)]
+
+    def outcome(self, success: bool, reward: float | None, *key: str, **fields: Any) -> Iterator[Reward]:
+        """Yields a run's reward where it is known, and its success as a metric: learning from both would count twice.
+
+        Args:
+            success: whether it succeeded.
+            reward: None: not known.
+            key: what the rewards' ids are made of.
+            fields: of both rewards.
+        """
+        for name, value, weight in (("success", float(success), 0.0), ("reward", reward, 1.0)):
+            if value is not None:
+                fields |= {"reward_id": self.ids.derive("reward", *key, name), "source": self.format_name}
+                yield Reward(name=name, value=value, weight=weight, **fields)
 
 
 Shape = Literal["lines", "document", "archive"]

@@ -39,31 +39,14 @@ class Mapped(msgspec.Struct, frozen=True):
     rewards: list[Reward]
 
 
-class Origins:
-    """Who sent what, as attributes: each resource and scope is made plain once, however many spans have it."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[WireScope, Json]] = {}
-
-    def attributes_of(self, origin: WireScope) -> Json:
-        """Returns ``resource`` and ``scope`` where they hold anything."""
-        known = self._known.get(id(origin))
-        if known is None:
-            made = {"resource": _keep(origin.resource), "scope": _keep(origin.scope)}
-            known = self._known[id(origin)] = (origin, {name: value for name, value in made.items() if value})
-        return known[1]
-
-
 def map_spans(spans: Iterable[WireSpan], received: datetime) -> list[Mapped]:
     """Returns what spans mean; ``received`` stands in for times that are not given."""
-    origins = Origins()
-    return [Mapped(*_map_span(span, received, origins.attributes_of(span.origin))) for span in spans]
+    return [Mapped(*_map_span(span, received)) for span in spans]
 
 
 def map_logs(logs: Iterable[WireLog], received: datetime) -> list[Mapped]:
     """Returns what log records mean: content of a model's call, or a score. Others mean nothing and are left out."""
-    origins = Origins()
-    found = (_map_log(log, received, origins.attributes_of(log.origin)) for log in logs)
+    found = (_map_log(log, received) for log in logs)
     return [each for each in found if each is not None]
 
 
@@ -72,11 +55,11 @@ def our_span_id(trace_id: str, span_id: str) -> str:
     return f"{trace_id}.{span_id}"
 
 
-def _map_span(wire: WireSpan, received: datetime, origin: Json) -> tuple[Span, list[Reward]]:
+def _map_span(wire: WireSpan, received: datetime) -> tuple[Span, list[Reward]]:
     trace_id = wire.trace_id
     span_id = f"{trace_id}.{wire.span_id}"
     found, groups, kept = _sort_out(wire.attributes)
-    attributes: dict[str, Any] = {**origin}
+    attributes: dict[str, Any] = {**_origin(wire.origin)}
     started_at, ended_at = _times(wire, received, attributes)
     events = _take_events(wire.events, found, groups, kept) if wire.events else []
     operation, name = operation_of(wire.name, found, groups, attributes, [each for each in events if _is_message(each)])
@@ -97,6 +80,14 @@ def _map_span(wire: WireSpan, received: datetime, origin: Json) -> tuple[Span, l
         attributes=attributes,
     )
     return _make_storable(span), rewards
+
+
+def _origin(scope: WireScope) -> Json:
+    """Returns ``resource`` and ``scope`` where they hold anything."""
+    if scope.plain is None:
+        made = {"resource": _keep(scope.resource), "scope": _keep(scope.scope)}
+        scope.plain = {name: value for name, value in made.items() if value}
+    return scope.plain
 
 
 def _sort_out(attributes: Mapping[str, Any]) -> tuple[Found, dict[str, dict[str, Any]], dict[str, Any]]:
@@ -250,7 +241,7 @@ def _make_storable(span: Span) -> Span:
     return msgspec.structs.replace(span, attributes=attributes)
 
 
-def _map_log(log: WireLog, received: datetime, origin: Json) -> Mapped | None:
+def _map_log(log: WireLog, received: datetime) -> Mapped | None:
     moment = from_micros(log.time // 1000) if log.time else received
     named = id_fault("trace id", log.trace_id, TRACE_ID_BYTES) is None
     inside = named and id_fault("span id", log.span_id, SPAN_ID_BYTES) is None
@@ -275,7 +266,7 @@ def _map_log(log: WireLog, received: datetime, origin: Json) -> Mapped | None:
     wire = WireSpan(
         log.trace_id, log.span_id, "", "chat", 0, 0, nanos, nanos, attributes, events, [], 0, "", {}, log.origin
     )
-    span, _ = _map_span(wire, received, origin)
+    span, _ = _map_span(wire, received)
     said = [_message_event(log)] if events else []
     return Mapped(_as_part(span, said), [])
 

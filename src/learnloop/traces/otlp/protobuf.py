@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
@@ -28,6 +28,7 @@ from learnloop.traces.otlp.wire import (
 
 M = TypeVar("M", bound=Message)
 
+_EXTRA = ("trace_state", "dropped_attributes_count", "dropped_events_count", "dropped_links_count")
 _NO_TRACE = bytes(TRACE_ID_BYTES)
 _NO_SPAN = bytes(SPAN_ID_BYTES)
 
@@ -38,15 +39,10 @@ def read_traces(body: bytes) -> WireTraces:
     Raises:
         FormatError: the bytes are not such a request.
     """
-    request = _parse(body, ExportTraceServiceRequest)
+    groups = _parse(body, ExportTraceServiceRequest).resource_spans
     rejections = Rejections()
-    spans: list[WireSpan] = []
-    for group in request.resource_spans:
-        resource = _attributes(group.resource.attributes)
-        for part in group.scope_spans:
-            origin = WireScope(resource, _scope(part.scope))
-            spans.extend(_spans(part.spans, origin, rejections))
-    return WireTraces(spans, rejections)
+    parts = _parts((group.resource, group.scope_spans) for group in groups)
+    return WireTraces([span for part, origin in parts for span in _spans(part.spans, origin, rejections)], rejections)
 
 
 def read_logs(body: bytes) -> WireLogs:
@@ -55,14 +51,17 @@ def read_logs(body: bytes) -> WireLogs:
     Raises:
         FormatError: the bytes are not such a request.
     """
-    request = _parse(body, ExportLogsServiceRequest)
-    logs: list[WireLog] = []
-    for group in request.resource_logs:
-        resource = _attributes(group.resource.attributes)
-        for part in group.scope_logs:
-            origin = WireScope(resource, _scope(part.scope))
-            logs.extend(_log(record, origin) for record in part.log_records)
-    return WireLogs(logs, Rejections())
+    groups = _parse(body, ExportLogsServiceRequest).resource_logs
+    parts = _parts((group.resource, group.scope_logs) for group in groups)
+    return WireLogs([_log(record, origin) for part, origin in parts for record in part.log_records], Rejections())
+
+
+def _parts(groups: Iterable[tuple[Any, Iterable[Any]]]) -> Iterator[tuple[Any, WireScope]]:
+    """Yields what each instrument of each sender sent, and who they are."""
+    for resource, parts in groups:
+        attributes = _attributes(resource.attributes)
+        for part in parts:
+            yield part, WireScope(attributes, _scope(part.scope))
 
 
 def _parse(body: bytes, kind: type[M]) -> M:
@@ -108,13 +107,7 @@ def _spans(spans: Iterable[Any], origin: WireScope, rejections: Rejections) -> I
 
 
 def _extra(span: Any) -> dict[str, Any]:
-    found = {
-        "trace_state": span.trace_state,
-        "dropped_attributes_count": span.dropped_attributes_count,
-        "dropped_events_count": span.dropped_events_count,
-        "dropped_links_count": span.dropped_links_count,
-    }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name in _EXTRA if (value := getattr(span, name))}
 
 
 def _log(record: Any, origin: WireScope) -> WireLog:

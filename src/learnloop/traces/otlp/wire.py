@@ -41,6 +41,8 @@ class WireScope(msgspec.Struct):
     resource: dict[str, Any]
     scope: dict[str, Any]
     """``name`` and ``version`` where given, and its attributes."""
+    plain: dict[str, Any] | None = None
+    """Both as attributes of ours, made once however many spans have them; None: not yet."""
 
 
 class WireSpan(msgspec.Struct):

@@ -18,7 +18,15 @@ import msgspec
 
 from learnloop.core.errors import FormatError
 from learnloop.core.records import Record
-from learnloop.traces.conversation.messages import Message, as_text, message, parsed, read_message, tool_response_part
+from learnloop.traces.conversation.messages import (
+    Message,
+    as_text,
+    flat_text,
+    message,
+    parsed,
+    read_message,
+    tool_response_part,
+)
 from learnloop.traces.importing.building import EpisodeBuilder
 from learnloop.traces.importing.reader import ItemReader, TraceFormat, convert, known_time, parse_time
 from learnloop.traces.json_values import find, known_list, known_object, known_text, present, token_usage
@@ -217,7 +225,7 @@ class _Steps(msgspec.Struct):
     def _hear(self, step: _Step) -> None:
         kept = _ours(step.extra).get("message")
         said = read_message(
-            kept if isinstance(kept, dict) else {"role": step.source, "content": _content(step.message)}
+            kept if isinstance(kept, dict) else {"role": step.source, "content": flat_text(step.message)}
         )
         self.pending.append(said)
         if step.observation is not None:
@@ -337,7 +345,7 @@ def _pair_results(step: _Step) -> list[tuple[tuple[_ToolCall | None, _Result | N
 
 def _response(call: _ToolCall | None, result: _Result | None) -> Message:
     call_id = _call_id(call) if call else result.source_call_id if result else None
-    content = _content(result.content) if result else None
+    content = flat_text(result.content) if result else None
     if result is not None and _ours(result.extra).get("json") is True:
         content = parsed(content)
     return message("tool", tool_response_part(call_id, content))
@@ -360,22 +368,13 @@ def _answer(step: _Step) -> Message:
     parts = _ours(step.extra).get("parts")
     if isinstance(parts, list):
         return read_message({"role": "assistant", "parts": parts})
-    said = read_message({"role": "assistant", "content": _content(step.message)})
+    said = read_message({"role": "assistant", "content": flat_text(step.message)})
     thought = [{"type": "reasoning", "content": step.reasoning_content}] if step.reasoning_content else []
     calls = [
         {"type": "tool_call", "id": _call_id(call), "name": call.function_name, "arguments": _arguments(call)}
         for call in step.tool_calls or []
     ]
     return message("assistant", *thought, *said["parts"], *calls)
-
-
-def _content(value: Any) -> Any:
-    """Returns the text, or the parts, of a message; a list of text alone as text."""
-    if isinstance(value, list):
-        texts = [part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None for part in value]
-        if texts and all(isinstance(text, str) for text in texts):
-            return "\n".join(str(text) for text in texts)
-    return value
 
 
 def _usage(metrics: _Metrics | None) -> dict[str, int] | None:
@@ -394,8 +393,7 @@ def _other_metrics(metrics: _Metrics | None, kept: Mapping[str, Any]) -> dict[st
 def _token_ids(metrics: _Metrics | None) -> dict[str, list[int]] | None:
     if metrics is None:
         return None
-    found = {"prompt": metrics.prompt_token_ids, "completion": metrics.completion_token_ids}
-    return {name: value for name, value in found.items() if value is not None} or None
+    return present({"prompt": metrics.prompt_token_ids, "completion": metrics.completion_token_ids}) or None
 
 
 def _metadata(trajectory: _Trajectory, agent: _Agent, given: _Given) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from learnloop.traces.conversation.messages import (
 )
 from learnloop.traces.importing.building import Asked, EpisodeBuilder
 from learnloop.traces.importing.reader import ItemReader, Line, Source, TraceFormat, convert, parse_time
-from learnloop.traces.json_values import anthropic_usage, find, known_text
+from learnloop.traces.json_values import anthropic_usage, find, known_text, present
 
 _TALK = ("user", "assistant", "system")
 _SYNTHETIC = "<synthetic>"
@@ -73,13 +73,12 @@ class _Call(msgspec.Struct):
     thread: str
     parts: list[dict[str, Any]] = []
     model: str = ""
-    usage: dict[str, int] | None = None
     finish_reason: str | None = None
-    request_id: str | None = None
     error: str | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
-    rewound_to: str | None = None
+    attributes: dict[str, Any] = {}
+    """Of its span: ``usage``, ``request_id`` ..."""
 
 
 class _Thread:
@@ -247,8 +246,7 @@ class _Session:
         call.parts += said["parts"]
         call.started_at = call.started_at or moment
         call.ended_at = moment or call.ended_at
-        call.usage = anthropic_usage(raw.get("usage")) or call.usage
-        call.request_id = entry.request_id or call.request_id
+        call.attributes |= present({"usage": anthropic_usage(raw.get("usage")), "request_id": entry.request_id or None})
         if isinstance(raw.get("stop_reason"), str):
             call.finish_reason = raw["stop_reason"]
         if entry.is_api_error_message:
@@ -265,7 +263,7 @@ class _Session:
             message_id=message_id,
             inputs=thread.pending,
             thread=f"{thread.name}#{thread.num_conversations}",
-            rewound_to=thread.rewound_to,
+            attributes={"rewound_to": self._builder.span_id(thread.rewound_to) if thread.rewound_to else None},
         )
         thread.num_calls += 1
         thread.pending, thread.rewound_to, thread.interrupted = [], None, False
@@ -303,12 +301,10 @@ class _Session:
             thread=call.thread,
             key=call.key,
             provider="anthropic",
-            usage=call.usage,
             finish_reasons=[call.finish_reason] if call.finish_reason else None,
             response_id=call.message_id,
-            request_id=call.request_id,
-            rewound_to=self._builder.span_id(call.rewound_to) if call.rewound_to else None,
             duration_unknown=True,
+            **call.attributes,
         )
 
     def _agent_span(self, thread: _Thread) -> None:

@@ -24,6 +24,7 @@ from learnloop.traces.conversation.messages import (
     Message,
     Part,
     as_text,
+    flat_text,
     message,
     parsed,
     read_message,
@@ -412,11 +413,7 @@ def _result(output: Any) -> Any:
     """Returns a tool's result: the text of one that is made of text blocks, or wrapped with its success."""
     if isinstance(output, Mapping) and "content" in output and output.keys() <= {"content", "success"}:
         return output["content"]
-    if isinstance(output, list):
-        texts = [block.get("text") if isinstance(block, Mapping) else None for block in output]
-        if texts and all(isinstance(text, str) for text in texts):
-            return "\n".join(str(text) for text in texts)
-    return output
+    return flat_text(output)
 
 
 def _failure(output: Any) -> str | None:

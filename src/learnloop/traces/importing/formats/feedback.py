@@ -37,23 +37,8 @@ class FeedbackReader(ItemReader):
     def read(self, line: Line) -> list[Record]:
         """Returns the reward, if the line has one, and the success as a metric of weight 0."""
         said = convert(line, _FeedbackLine)
-        created_at = parse_time(said.timestamp)
-        values = {"success": (float(said.success), 0.0), "reward": (said.reward, 1.0)}
-        return [
-            Reward(
-                reward_id=self.ids.derive("reward", said.goal_id, said.timestamp, name),
-                episode_id=None,
-                decision_id=said.goal_id,
-                name=name,
-                value=value,
-                weight=weight,
-                source="feedback",
-                reason=said.error,
-                created_at=created_at,
-            )
-            for name, (value, weight) in values.items()
-            if value is not None
-        ]
+        about = {"decision_id": said.goal_id, "reason": said.error, "created_at": parse_time(said.timestamp)}
+        return [*self.outcome(said.success, said.reward, said.goal_id, said.timestamp, episode_id=None, **about)]
 
 
 def place_feedback(connection: Connection, records: Sequence[Record]) -> list[Record]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from learnloop.core.records import Episode, EpisodeStatus, Record, Reward, Span, SpanStatus
+from learnloop.core.records import Episode, EpisodeStatus, Record, Span, SpanStatus
 from learnloop.traces.importing.reader import (
     ItemReader,
     Line,
@@ -64,7 +64,9 @@ class RagReader(ItemReader):
             ended_at=ended_at,
             metadata={"intent": run.intent, "success": run.success},
         )
-        return [episode, *self._spans(run, episode, ended_at), *self._rewards(run, episode)]
+        about = {"episode_id": episode_id, "created_at": ended_at}
+        rewards = self.outcome(run.success, run.reward, run.trace_id, **about)
+        return [episode, *self._spans(run, episode, ended_at), *rewards]
 
     def _spans(self, run: _RagLine, episode: Episode, ended_at: datetime) -> Iterator[Span]:
         """Yields the root span and, inside it, the model's and the tool's, whose own times the file does not say."""
@@ -89,20 +91,6 @@ class RagReader(ItemReader):
                 ended_at=ended_at,
                 attributes=details,
             )
-
-    def _rewards(self, run: _RagLine, episode: Episode) -> Iterator[Reward]:
-        values = {"success": (float(run.success), 0.0), "reward": (run.reward, 1.0)}
-        for name, (value, weight) in values.items():
-            if value is not None:
-                yield Reward(
-                    reward_id=self.ids.derive("reward", run.trace_id, name),
-                    episode_id=episode.episode_id,
-                    name=name,
-                    value=value,
-                    weight=weight,
-                    source="rag",
-                    created_at=episode.ended_at or episode.started_at,
-                )
 
 
 _FIELDS = ("trace_id", "prompt", "intent", "model_used")
