@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 _TOKENS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "input_tokens": (("prompt_tokens",), ("input_tokens",)),
     "output_tokens": (("completion_tokens",), ("output_tokens",)),
@@ -46,6 +48,13 @@ def known_text(value: object) -> str | None:
 def known_integer(value: object) -> int | None:
     """Returns ``value`` where it is a whole number and no truth value, else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def sorted_text(value: object) -> str:
+    """Returns a value as text, the same for the same value: text as it is, nothing as nothing, all else as JSON."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return msgspec.json.encode(value, order="sorted").decode()
 
 
 def find(value: object, *path: str) -> Any:

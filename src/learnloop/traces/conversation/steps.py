@@ -27,6 +27,7 @@ from learnloop.traces.conversation.messages import (
     tool_calls_of,
     tool_responses_of,
 )
+from learnloop.traces.json_values import sorted_text
 
 MODEL_OPERATIONS = frozenset({"chat", "generate_content", "text_completion"})
 TOOL_OPERATION = "execute_tool"
@@ -244,11 +245,7 @@ class _ToolSpans:
 
 def _content(name: str, arguments: object) -> tuple[str, str]:
     value = parsed(arguments)
-    return name, "" if value in (None, {}, "") else _sorted_json(value)
-
-
-def _sorted_json(value: object) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value, order="sorted").decode()
+    return name, "" if value in (None, {}, "") else sorted_text(value)
 
 
 def _step(span: Span, messages: list[Message], output: Message | None, calls: list[ToolCall]) -> Step:

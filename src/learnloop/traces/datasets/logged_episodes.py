@@ -13,11 +13,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-import msgspec
-
 from learnloop.core.clock import to_micros
 from learnloop.core.records import Decision, Episode, EpisodeStatus, Json, Record, Reward, Span, SpanStatus
 from learnloop.core.rewards import Part, Parts, RewardParts, part_key, part_of
+from learnloop.traces.json_values import sorted_text
 
 StepKind = Literal["auto", "decisions", "spans"]
 RewardKind = Literal["auto", "steps", "episode"]
@@ -394,11 +393,7 @@ def _outcome(calls: Sequence[_Call]) -> int:
 
 def _goal(episode: Episode, given: Any) -> str:
     """Returns what the episode is to reach: its task, else the input of its run, else nothing."""
-    if episode.task_id is not None:
-        return episode.task_id
-    if isinstance(given, str):
-        return given
-    return "" if given is None else msgspec.json.encode(given, order="sorted").decode()
+    return sorted_text(given) if episode.task_id is None else episode.task_id
 
 
 def _episode_of(decision: Decision) -> Episode:

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-import msgspec
 import numpy as np
 
 from learnloop.core.arrays import F32, I64
@@ -22,6 +21,7 @@ from learnloop.core.spaces import Box, Dict, Discrete, ObservationSpace, Spaces,
 from learnloop.nn.encoders.context_schema import MAX_FEATURES
 from learnloop.nn.encoders.observation_encoder import ObservationEncoder
 from learnloop.traces.datasets.logged_episodes import FAILED, SUCCEEDED, UNKNOWN
+from learnloop.traces.json_values import sorted_text
 
 FeatureKind = Literal["number", "text"]
 
@@ -204,7 +204,7 @@ class ObservationLayout:
                 f"the context has unknown features {one_of(unknown)}; the data set knows {one_of(self.features)}"
             )
         return {
-            name: _number(name, context.get(name)) if kind == "number" else _text(context.get(name))
+            name: _number(name, context.get(name)) if kind == "number" else sorted_text(context.get(name))
             for name, kind in self.features.items()
         }
 
@@ -222,9 +222,3 @@ def _number(name: str, value: object) -> F32:
         raise ContextError(f"the context feature {name!r} is {value!r}; the data set knows it as a number")
     size = math.log1p(min(abs(value), _LARGEST))
     return np.array([size if value > 0 else -size, 1.0], dtype=np.float32)
-
-
-def _text(value: object) -> str:
-    if value is None or isinstance(value, str):
-        return value or ""
-    return msgspec.json.encode(value, order="sorted").decode()

@@ -196,7 +196,7 @@ class _Steps:
                 self._run_tool(step)
             else:
                 for said in step.messages:
-                    self._hear(said, step)
+                    self._hear(said)
                 self._call(step)
         return self._made
 
@@ -206,7 +206,7 @@ class _Steps:
         self._made.append(step)
         return step
 
-    def _hear(self, said: Message, step: Step) -> None:
+    def _hear(self, said: Message) -> None:
         told = Counter(str(part.get("id")) for part in tool_responses_of(said))
         if told and told.total() == len(said["parts"]) and told <= self._answered:
             self._answered -= told

@@ -249,38 +249,37 @@ def _value(raw: Any, depth: int) -> Any:
         return raw
     if depth > _MAX_DEPTH:
         return f"... [deeper than {_MAX_DEPTH}]"
-    for name, read in _READERS.items():
+    for name, read in _SCALARS.items():
         value = _field(raw, name)
         if value is not None:
-            return read(value, depth)
-    return None
+            return read(value) if read else value
+    listed, pairs = _field(raw, "arrayValue"), _field(raw, "kvlistValue")
+    if listed is not None:
+        return [_value(each, depth + 1) for each in _values(listed)]
+    if pairs is None:
+        return None
+    named = (each for each in _values(pairs) if isinstance(each, dict))
+    return {str(each.get("key", "")): _value(each.get("value"), depth + 1) for each in named}
 
 
-def _int_value(value: Any, depth: int) -> Any:
+def _int_value(value: Any) -> Any:
     number = _integer(value)
     return number if number is not None and -(2**63) <= number < 2**63 else str(value)
 
 
-def _double_value(value: Any, depth: int) -> Any:
+def _double_value(value: Any) -> Any:
     try:
         return value if isinstance(value, bool) else finite(float(value))
     except (TypeError, ValueError, OverflowError):
         return value
 
 
-def _array_value(value: Any, depth: int) -> Any:
+def _values(value: Any) -> list[Any]:
     items = value.get("values") if isinstance(value, dict) else value
-    return [_value(each, depth + 1) for each in items] if isinstance(items, list) else []
+    return items if isinstance(items, list) else []
 
 
-def _kvlist_value(value: Any, depth: int) -> Any:
-    pairs = value.get("values") if isinstance(value, dict) else value
-    if not isinstance(pairs, list):
-        return {}
-    return {str(each.get("key", "")): _value(each.get("value"), depth + 1) for each in pairs if isinstance(each, dict)}
-
-
-def _bytes_value(value: Any, depth: int) -> Any:
+def _bytes_value(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
@@ -290,16 +289,11 @@ def _bytes_value(value: Any, depth: int) -> Any:
     return {"base64": base64.b64encode(data).decode()}
 
 
-def _as_it_is(value: Any, depth: int) -> Any:
-    return value
-
-
-_READERS = {
-    "stringValue": _as_it_is,
+_SCALARS: Mapping[str, Callable[[Any], Any] | None] = {
+    "stringValue": None,
     "intValue": _int_value,
-    "boolValue": _as_it_is,
+    "boolValue": None,
     "doubleValue": _double_value,
-    "arrayValue": _array_value,
-    "kvlistValue": _kvlist_value,
     "bytesValue": _bytes_value,
 }
+"""What reads each plain value of an ``AnyValue``; None: it is taken as it is."""

@@ -44,7 +44,7 @@ def operation_of(
     """
     if not (found or groups or messages):  # most spans of a program are of no model's or tool's
         return "custom", span_name
-    operation = _operation(span_name, found, groups, messages)
+    operation = _operation(found, groups, messages)
     agent = found.take_name("agent")
     if agent:
         attributes["agent"] = agent
@@ -66,7 +66,7 @@ def operation_of(
     return operation, name or span_name
 
 
-def _operation(span_name: str, found: Found, groups: Groups, messages: Sequence[WireEvent]) -> str:
+def _operation(found: Found, groups: Groups, messages: Sequence[WireEvent]) -> str:
     given = found.take("operation")
     if isinstance(given, str) and given:
         return given[:_MAX_NAME]

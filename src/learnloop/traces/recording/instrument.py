@@ -11,7 +11,6 @@ import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, cast
 
 from learnloop.core.errors import UsageError
@@ -192,9 +191,7 @@ class _Streaming:
         self._span.begin()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._call.note_output(self._span, self._items)
         self._span.end(error)
 

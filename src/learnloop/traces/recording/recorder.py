@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -191,9 +190,7 @@ class ActiveSpan:
         self._token = self._recorder.enter(self)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._token is not None:
             self._recorder.leave(self._token)
         self.end(error)

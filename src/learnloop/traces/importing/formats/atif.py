@@ -252,16 +252,16 @@ class _Steps(msgspec.Struct):
                 self.pending.append(response)
 
     def _chat(self, step: _Step, ours: Mapping[str, Any]) -> str:
-        kept = known_object(ours.get("attributes"))
+        kept, metrics = known_object(ours.get("attributes")), step.metrics or _Metrics()
         attributes = {
-            "usage": _usage(step.metrics),
-            "token_ids": _token_ids(step.metrics),
-            "logprobs": step.metrics.logprobs if step.metrics else None,
-            "cost_usd": step.metrics.cost_usd if step.metrics else None,
+            "usage": _usage(metrics),
+            "token_ids": _token_ids(metrics),
+            "logprobs": metrics.logprobs,
+            "cost_usd": metrics.cost_usd,
             "request": {"reasoning_effort": step.reasoning_effort} if step.reasoning_effort is not None else None,
             "tools": self.agent.tool_definitions if not self.spans else None,
             "extra": _foreign(step.extra),
-            "metrics_extra": _other_metrics(step.metrics, kept),
+            "metrics_extra": _other_metrics(metrics, kept),
             "num_model_calls": step.llm_call_count if step.llm_call_count != 1 else None,
         }
         attributes.update({name: value for name, value in kept.items() if name not in _CHAT})
@@ -270,10 +270,7 @@ class _Steps(msgspec.Struct):
             step.model_name or self.agent.model_name or "",
             pending,
             None if ours.get("no_output") is True else _answer(step),
-            started_at=known_time(ours.get("started_at")) or known_time(step.timestamp),
-            ended_at=known_time(ours.get("ended_at")),
-            parent_id=self.parent_id,
-            error=_error(ours),
+            **self._about(step, ours),
             thread=self.thread,
             **attributes,
         )
@@ -286,10 +283,7 @@ class _Steps(msgspec.Struct):
             _arguments(call),
             response["parts"][0].get("response"),
             call_id=_call_id(call),
-            started_at=known_time(ours.get("started_at")) or known_time(step.timestamp),
-            ended_at=known_time(ours.get("ended_at")),
-            parent_id=self.parent_id,
-            error=_error(ours),
+            **self._about(step, ours),
             subagents=references,
             **{name: value for name, value in known_object(ours.get("attributes")).items() if name not in _CHAT},
         )
@@ -297,6 +291,16 @@ class _Steps(msgspec.Struct):
             if known := known_text(find(reference, "trajectory_id")):
                 self.asked_by[known] = span_id
         return span_id
+
+    def _about(self, step: _Step, ours: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns what is known of a span of a step, whether it is the model's or a tool's."""
+        error = ours.get("error")
+        return {
+            "started_at": known_time(ours.get("started_at")) or known_time(step.timestamp),
+            "ended_at": known_time(ours.get("ended_at")),
+            "parent_id": self.parent_id,
+            "error": error if isinstance(error, str) else None,
+        }
 
     def _add_embedded(self, number: int, raw: Any) -> None:
         if self.depth >= _MAX_NESTED:
@@ -355,9 +359,7 @@ def _call_id(call: _ToolCall) -> str | None:
     return None if _ours(call.extra).get("no_id") is True else call.tool_call_id
 
 
-def _arguments(call: _ToolCall | None) -> Any:
-    if call is None:
-        return None
+def _arguments(call: _ToolCall) -> Any:
     if _ours(call.extra).get("wrapped") is True and isinstance(call.arguments, dict):
         return call.arguments.get("input")
     return call.arguments
@@ -377,22 +379,18 @@ def _answer(step: _Step) -> Message:
     return message("assistant", *thought, *said["parts"], *calls)
 
 
-def _usage(metrics: _Metrics | None) -> dict[str, int] | None:
-    if metrics is None:
-        return None
+def _usage(metrics: _Metrics) -> dict[str, int] | None:
     return token_usage({**msgspec.structs.asdict(metrics), "reasoning_tokens": find(metrics.extra, "reasoning_tokens")})
 
 
-def _other_metrics(metrics: _Metrics | None, kept: Mapping[str, Any]) -> dict[str, Any] | None:
+def _other_metrics(metrics: _Metrics, kept: Mapping[str, Any]) -> dict[str, Any] | None:
     """Returns the metrics of the program that wrote the file, without those that the usage has."""
-    if metrics is None or "usage" in kept:
+    if "usage" in kept:
         return None
     return {name: value for name, value in (metrics.extra or {}).items() if name != "reasoning_tokens"} or None
 
 
-def _token_ids(metrics: _Metrics | None) -> dict[str, list[int]] | None:
-    if metrics is None:
-        return None
+def _token_ids(metrics: _Metrics) -> dict[str, list[int]] | None:
     return present({"prompt": metrics.prompt_token_ids, "completion": metrics.completion_token_ids}) or None
 
 
@@ -418,11 +416,6 @@ def _rewards_of(extra: _Extra) -> list[tuple[str, float]]:
 
 def _ours(extra: _Extra) -> dict[str, Any]:
     return dict(known_object(find(extra, OURS)))
-
-
-def _error(ours: Mapping[str, Any]) -> str | None:
-    error = ours.get("error")
-    return error if isinstance(error, str) else None
 
 
 def _foreign(extra: _Extra) -> dict[str, Any] | None:

@@ -129,7 +129,7 @@ def read_pickle(data: bytes, records: frozenset[str]) -> Any:
 
 
 class _Machine:
-    """The stack and the memo of a pickle."""
+    """The stack and the memo of a pickle. What an operation does that needs more is the method ``do_`` and its name."""
 
     def __init__(self, records: frozenset[str]) -> None:
         self.result: Any = None
@@ -151,96 +151,107 @@ class _Machine:
             self._stack.append(argument)
         elif opcode in _EMPTY:
             self._stack.append(_EMPTY[opcode]())
-        elif opcode in _ACTIONS:
-            _ACTIONS[opcode](self, argument)
+        elif opcode in _SHORT_TUPLES:
+            self._make_short_tuple(_SHORT_TUPLES[opcode])
         elif opcode not in _NOTHING:
-            raise FormatError(
-                f"the pickle has the operation {opcode} at byte {position}, which could load or call anything; "
-                "only plain values and known records are read"
-            )
+            action = getattr(self, f"do_{opcode.lower()}", None)
+            if action is None:
+                raise FormatError(
+                    f"the pickle has the operation {opcode} at byte {position}, which could load or call anything; "
+                    "only plain values and known records are read"
+                )
+            action(argument)
 
-    def mark(self, argument: Any) -> None:
+    def do_mark(self, argument: Any) -> None:
         self._marks.append(len(self._stack))
 
-    def stop(self, argument: Any) -> None:
+    def do_stop(self, argument: Any) -> None:
         self.result = self._pop()
 
-    def pop(self, argument: Any) -> None:
+    def do_pop(self, argument: Any) -> None:
         if self._marks and self._marks[-1] == len(self._stack):
             self._marks.pop()
         else:
             self._pop()
 
-    def pop_mark(self, argument: Any) -> None:
+    def do_pop_mark(self, argument: Any) -> None:
         self._take_marked()
 
-    def duplicate(self, argument: Any) -> None:
+    def do_dup(self, argument: Any) -> None:
         self._stack.append(self._stack[-1])
 
-    def get(self, argument: Any) -> None:
+    def do_get(self, argument: Any) -> None:
         self._stack.append(self._memo[int(argument)])
 
-    def put(self, argument: Any) -> None:
+    do_binget = do_long_binget = do_get
+
+    def do_put(self, argument: Any) -> None:
         self._memo[int(argument)] = self._stack[-1]
 
-    def memoize(self, argument: Any) -> None:
+    do_binput = do_long_binput = do_put
+
+    def do_memoize(self, argument: Any) -> None:
         self._memo[len(self._memo)] = self._stack[-1]
 
-    def append(self, argument: Any) -> None:
+    def do_append(self, argument: Any) -> None:
         value = self._pop()
         self._top(list).append(value)
 
-    def appends(self, argument: Any) -> None:
+    def do_appends(self, argument: Any) -> None:
         values = self._take_marked()
         self._top(list).extend(values)
 
-    def make_list(self, argument: Any) -> None:
+    do_additems = do_appends
+
+    def do_list(self, argument: Any) -> None:
         self._stack.append(self._take_marked())
 
-    def make_tuple(self, argument: Any) -> None:
+    do_frozenset = do_list
+
+    def do_tuple(self, argument: Any) -> None:
         self._stack.append(tuple(self._take_marked()))
 
-    def make_short_tuple(self, number: int) -> None:
+    def _make_short_tuple(self, number: int) -> None:
         values = self._stack[-number:]
         if len(values) < number:
             raise IndexError("the stack is empty")
         del self._stack[-number:]
         self._stack.append(tuple(values))
 
-    def make_dict(self, argument: Any) -> None:
+    def do_dict(self, argument: Any) -> None:
         values = self._take_marked()
         self._stack.append({})
         self._set_all(values)
 
-    def set_item(self, argument: Any) -> None:
+    def do_setitem(self, argument: Any) -> None:
         value, key = self._pop(), self._pop()
         self._set_all([key, value])
 
-    def set_items(self, argument: Any) -> None:
+    def do_setitems(self, argument: Any) -> None:
         self._set_all(self._take_marked())
 
-    def load_global(self, argument: Any) -> None:
+    def do_global(self, argument: Any) -> None:
         module, _, name = str(argument).partition(" ")
         self._load(module, name)
 
-    def load_stack_global(self, argument: Any) -> None:
+    def do_stack_global(self, argument: Any) -> None:
         name, module = self._pop(), self._pop()
         self._load(module, name)
 
-    def reduce(self, argument: Any) -> None:
+    def do_reduce(self, argument: Any) -> None:
         arguments, called = self._pop(), self._pop()
         if not isinstance(called, _Name) or called.make is None or not isinstance(arguments, tuple):
             raise FormatError("the pickle calls what is no maker of plain values; it is refused")
         self._charge(arguments)
         self._stack.append(called.make(*arguments))
 
-    def new_object(self, argument: Any) -> None:
+    def do_newobj(self, argument: Any) -> None:
         arguments, kind = self._pop(), self._pop()
         if not isinstance(kind, _Name) or kind.record is None or arguments != ():
             raise FormatError("the pickle makes an object of a class that is no known record; it is refused")
         self._stack.append(PickledRecord(kind.record))
 
-    def build(self, argument: Any) -> None:
+    def do_build(self, argument: Any) -> None:
         state = self._pop()
         record = self._top(PickledRecord)
         for part in state if isinstance(state, tuple) and len(state) == 2 else (state,):
@@ -367,28 +378,4 @@ _VALUES = frozenset(
 )  # fmt: skip
 _EMPTY: Mapping[str, Callable[[], Any]] = {"EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_SET": list}
 _NOTHING = frozenset({"PROTO", "FRAME"})
-_ACTIONS: Mapping[str, Callable[[_Machine, Any], None]] = {
-    "MARK": _Machine.mark,
-    "STOP": _Machine.stop,
-    "POP": _Machine.pop,
-    "POP_MARK": _Machine.pop_mark,
-    "DUP": _Machine.duplicate,
-    **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), _Machine.get),
-    **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), _Machine.put),
-    "MEMOIZE": _Machine.memoize,
-    "APPEND": _Machine.append,
-    **dict.fromkeys(("APPENDS", "ADDITEMS"), _Machine.appends),
-    **dict.fromkeys(("LIST", "FROZENSET"), _Machine.make_list),
-    "TUPLE": _Machine.make_tuple,
-    "TUPLE1": lambda machine, argument: machine.make_short_tuple(1),
-    "TUPLE2": lambda machine, argument: machine.make_short_tuple(2),
-    "TUPLE3": lambda machine, argument: machine.make_short_tuple(3),
-    "DICT": _Machine.make_dict,
-    "SETITEM": _Machine.set_item,
-    "SETITEMS": _Machine.set_items,
-    "GLOBAL": _Machine.load_global,
-    "STACK_GLOBAL": _Machine.load_stack_global,
-    "REDUCE": _Machine.reduce,
-    "NEWOBJ": _Machine.new_object,
-    "BUILD": _Machine.build,
-}
+_SHORT_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}

@@ -62,10 +62,9 @@ class Events:
             return self._tool(event, parent_id)
         operation = "evaluate" if kind == "score" else "custom"
         details = {name: value for name, value in event.items() if name not in _BOOKKEEPING | {"events", "name"}}
-        started, ended = _times(event)
         name = known_text(event.get("name")) or kind
         known = present({"type": kind, **known_object(self._attachments.resolve(details))})
-        return self._builder.span(operation, name, started, ended, parent_id=parent_id, details=known or None)
+        return self._builder.span(operation, name, **_times(event), parent_id=parent_id, details=known or None)
 
     def _inside(self, event: Mapping[str, Any], parent_id: str | None) -> str | None:
         span = known_text(event.get("span_id"))
@@ -82,7 +81,7 @@ class Events:
         parent, key = known_text(event.get("parent_id")), known_text(event.get("id"))
         scoring = span_type in _SCORING or parent in self._scoring or any(each[1] for each in self._open)
         operation = "evaluate" if scoring else "invoke_agent" if span_type == "agent" else "custom"
-        started, _ = _times(event)
+        started = known_time(event.get("timestamp"))
         above = self._spans.get(parent or "", inside)
         known = {"type": span_type} if span_type else None
         span_id = self._builder.span(operation, name, started, ended, parent_id=above, details=known)
@@ -101,11 +100,9 @@ class Events:
         output = known_object(event.get("output"))
         heard = self._reader.heard(event)
         answers = [self._reader.read(message) for message in _answers(output)]
-        started, ended = _times(event)
         error = event.get("error") or output.get("error")
         attributes: dict[str, Any] = {
-            "started_at": started,
-            "ended_at": ended,
+            **_times(event),
             "parent_id": parent_id,
             "error": as_text(error) if error else None,
             **_details(event, output),
@@ -123,14 +120,12 @@ class Events:
         fault = known_object(event.get("error"))
         failed = event.get("failed") is True or bool(fault)
         message = known_text(fault.get("message")) or known_text(fault.get("type")) or "the tool reported an error"
-        started, ended = _times(event)
         return self._builder.tool(
             known_text(event.get("function")) or "",
             self._attachments.resolve(event.get("arguments")),
             self._attachments.resolve(event.get("result")),
             call_id=known_text(event.get("id")),
-            started_at=started,
-            ended_at=ended,
+            **_times(event),
             parent_id=parent_id,
             error=message if failed else None,
             error_type=known_text(fault.get("type")),
@@ -156,8 +151,8 @@ def _ends(events: list[Any]) -> dict[int, datetime]:
     return ends
 
 
-def _times(event: Mapping[str, Any]) -> tuple[datetime | None, datetime | None]:
-    return known_time(event.get("timestamp")), known_time(event.get("completed"))
+def _times(event: Mapping[str, Any]) -> dict[str, Any]:
+    return {"started_at": known_time(event.get("timestamp")), "ended_at": known_time(event.get("completed"))}
 
 
 def _answers(output: Mapping[str, Any]) -> list[Any]:
