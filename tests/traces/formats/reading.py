@@ -139,7 +139,7 @@ def _items(trace_format: TraceFormat, value: Any) -> list[Any]:
         return [line for line in value if isinstance(line, dict)]
     with contextlib.suppress(FormatError):
         if trace_format.fits(value):
-            return list(trace_format.document_items(value)) if trace_format.document_items else [value]
+            return list(trace_format.items(value))
     return []
 
 

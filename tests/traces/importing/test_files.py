@@ -32,9 +32,7 @@ def zipped_names(file: IO[bytes]) -> list[str]:
     return zipfile.ZipFile(file).namelist()
 
 
-ARCHIVE = TraceFormat(
-    "box", "a zip file", lambda head: head[:2] == b"PK", Reader, shape="archive", archive_items=zipped_names
-)
+ARCHIVE = TraceFormat("box", "a zip file", lambda head: head[:2] == b"PK", Reader, shape="archive", items=zipped_names)
 
 
 def items(path: Path, trace_format: TraceFormat) -> list[tuple[int, Any]]:

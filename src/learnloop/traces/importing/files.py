@@ -73,9 +73,11 @@ def numbered_items(
             told(len(raw))
             yield number, raw if raw.strip() else None
         return
-    unpack = _document_items if trace_format.shape == "document" else _archive_items
-    for number, item in enumerate(unpack(path, trace_format), start=1):
-        yield number, item
+    if trace_format.shape == "document":
+        yield from enumerate(trace_format.items(_document_of(path, trace_format)), start=1)
+    else:
+        with opened(path) as file:
+            yield from enumerate(trace_format.items(file), start=1)
     told(path.stat().st_size)
 
 
@@ -144,21 +146,14 @@ def _document(path: Path) -> Any:
     return decode_json(raw.removeprefix(_BYTE_ORDER_MARK))
 
 
-def _document_items(path: Path, trace_format: TraceFormat) -> Iterator[Any]:
+def _document_of(path: Path, trace_format: TraceFormat) -> Any:
     try:
         value = _document(path)
     except FormatError as error:
         raise FormatError(f"{path.name}: {error}; is it cut off?") from error
     if not trace_format.fits(value):
         raise FormatError(f"{path.name} is no {trace_format.name} file, which has {trace_format.looks_for}")
-    yield from [value] if trace_format.document_items is None else trace_format.document_items(value)
-
-
-def _archive_items(path: Path, trace_format: TraceFormat) -> Iterator[Any]:
-    if trace_format.archive_items is None:
-        raise FormatError(f"the format {trace_format.name} says not how its files are read")
-    with opened(path) as file:
-        yield from trace_format.archive_items(file)
+    return value
 
 
 def _numbered_lines(path: Path, time_field: str | None) -> Iterator[tuple[int, bytes]]:

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import IO, TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -171,10 +171,10 @@ class TraceFormat(NamedTuple):
     time_field: str | None = None
     """The field with the time of a line, where the order of lines says which of them belong together."""
     shape: Shape = "lines"
-    document_items: Callable[[Any], Iterable[Any]] | None = None
-    """Gives the items of a document's value; the value itself is the one item where None."""
-    archive_items: Callable[[IO[bytes]], Iterable[Any]] | None = None
-    """Gives the items of an archive, which can be read from any place; it raises ``FormatError`` for a damaged one."""
+    items: Callable[[Any], Iterable[Any]] = lambda value: [value]
+    """Gives the items of a document's value, which is the one item where this is not given, or those of an archive.
+
+    An archive comes open and can be read from any place; ``FormatError`` is raised for a damaged one."""
     place: Callable[[Connection, Sequence[Record]], Sequence[Record]] | None = None
     """Says, in the transaction that writes them, what records are for that name others by an id of the store's."""
 
@@ -184,7 +184,7 @@ class TraceFormat(NamedTuple):
         def fits(value: Any) -> bool:
             return any(map(self.fits, items(value)[:1]))
 
-        return self._replace(name=name, fits=fits, shape="document", document_items=items)
+        return self._replace(name=name, fits=fits, shape="document", items=items)
 
 
 def digest(*texts: str) -> str:

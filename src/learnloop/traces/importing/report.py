@@ -64,7 +64,10 @@ class Tally:
         self._counts: dict[str, int] = {}
         self._episodes: dict[int, int] = {}
         """What is known of each episode, by the hash of its id: two flags and two counts in one number."""
-        self._wrappers = _Wrappers()
+        self._last: int | None = None
+        """The episode whose model calls are being read, as in ``_episodes``."""
+        self._calls: set[str] = set()
+        self._parents: set[str | None] = set()
         self._agents: set[str] = set()
         self._num_without_propensity = 0
         self._num_without_token_ids = 0
@@ -92,7 +95,7 @@ class Tally:
 
     def report(self, format_name: str, num_lines: int, faults: list[LineFault], num_bad: int) -> ImportReport:
         """Returns what was counted, as of a file from which nothing was stored."""
-        self._wrappers.leave(self._episodes)
+        self._leave_wrappers(None)
         seen = [state for state in self._episodes.values() if state & _SEEN]
         rewarded = sum(1 for state in seen if state & _REWARDED)
         return ImportReport(
@@ -112,10 +115,19 @@ class Tally:
     def _count_span(self, span: Span) -> None:
         if span.operation in MODEL_OPERATIONS:
             self._add(span, _MODEL_CALL)
-            self._wrappers.take(span, self._episodes)
+            self._leave_wrappers(_key_of(span))
+            self._calls.add(span.span_id)
+            self._parents.add(span.parent_id)
             self._num_without_token_ids += "token_ids" not in span.attributes
         elif span.operation == TOOL_OPERATION:
             self._add(span, _TOOL_CALL)
+
+    def _leave_wrappers(self, key: int | None) -> None:
+        """Takes model calls around others, one call that two instruments recorded, off the last episode's count."""
+        if key != self._last:
+            if self._last is not None:
+                self._episodes[self._last] -= len(self._calls & self._parents) * _MODEL_CALL
+            self._last, self._calls, self._parents = key, set(), set()
 
     def _add(self, span: Span, unit: int) -> None:
         key = _key_of(span)
@@ -124,33 +136,6 @@ class Tally:
     def _mark(self, episode_id: str, flag: int) -> None:
         key = hash(episode_id)
         self._episodes[key] = self._episodes.get(key, 0) | flag
-
-
-class _Wrappers:
-    """Model calls around others, of the episode that is being read: two instruments recorded one call."""
-
-    def __init__(self) -> None:
-        self._key = 0
-        self._calls: set[str] = set()
-        self._parents: set[str] = set()
-
-    def take(self, span: Span, episodes: dict[int, int]) -> None:
-        """Notes a model call; where it begins another episode, those of the last one are taken off its count."""
-        key = _key_of(span)
-        if key != self._key:
-            self.leave(episodes)
-            self._key = key
-        self._calls.add(span.span_id)
-        if span.parent_id is not None:
-            self._parents.add(span.parent_id)
-
-    def leave(self, episodes: dict[int, int]) -> None:
-        """Takes what was found off the count of the episode."""
-        wrappers = len(self._calls & self._parents)
-        if wrappers:
-            episodes[self._key] -= wrappers * _MODEL_CALL
-        self._calls.clear()
-        self._parents.clear()
 
 
 def _key_of(span: Span) -> int:

@@ -29,7 +29,6 @@ class ModelRequest(NamedTuple):
     """All that the request says to the model, instructions first."""
     attributes: dict[str, Any]
     """Of the span: ``request``, ``tools`` ..."""
-    is_streamed: bool = False
 
 
 class ModelResponse(NamedTuple):
@@ -64,7 +63,7 @@ def request_of(body: Body, messages: list[Message], **more: Any) -> ModelRequest
     """Returns a request with the attributes that it has in every API, and ``more`` of them, as far as known."""
     options = {name: body[name] for name in _REQUEST_OPTIONS if body.get(name) is not None}
     attributes = {"request": options or None, "tools": body.get("tools"), "user": body.get("user"), **more}
-    return ModelRequest(known_text(body.get("model")) or "", messages, present(attributes), bool(body.get("stream")))
+    return ModelRequest(known_text(body.get("model")) or "", messages, present(attributes))
 
 
 def response_of(body: Body, output: list[Message], reasons: Sequence[Any] = (), **more: Any) -> ModelResponse:

@@ -441,5 +441,5 @@ CODEX = TraceFormat(
     "codex", "type and payload of a rollout, or its first line with id and timestamp", _fits, CodexReader
 )
 CODEX_DOCUMENT = TraceFormat(
-    "codex-json", "session and items", _fits_document, CodexReader, shape="document", document_items=_items
+    "codex-json", "session and items", _fits_document, CodexReader, shape="document", items=_items
 )

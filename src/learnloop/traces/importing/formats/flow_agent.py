@@ -185,5 +185,5 @@ FLOW_AGENT = TraceFormat(
     _fits,
     FlowAgentReader,
     shape="archive",
-    archive_items=sessions_of,
+    items=sessions_of,
 )

@@ -180,5 +180,5 @@ OTLP_PROTOBUF = TraceFormat(
     _fits_protobuf,
     OtlpReader,
     shape="archive",
-    archive_items=_messages,
+    items=_messages,
 )

@@ -181,5 +181,5 @@ REFLEXION_TRIALS = TraceFormat(
     first_has_fields("name", "memory", "is_success"),
     ReflexionTrialsReader,
     shape="document",
-    document_items=_trials,
+    items=_trials,
 )

@@ -236,5 +236,5 @@ SWE_AGENT = TraceFormat(
     _fits,
     SweAgentReader,
     shape="document",
-    document_items=_attempts,
+    items=_attempts,
 )

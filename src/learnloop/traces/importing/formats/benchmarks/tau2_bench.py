@@ -257,5 +257,5 @@ TAU2_BENCH = TraceFormat(
     _fits,
     Tau2BenchReader,
     shape="document",
-    document_items=_simulations,
+    items=_simulations,
 )

@@ -83,5 +83,5 @@ TAU_BENCH = TraceFormat(
     first_has_fields("task_id", "reward", "traj"),
     TauBenchReader,
     shape="document",
-    document_items=_items,
+    items=_items,
 )

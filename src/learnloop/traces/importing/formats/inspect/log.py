@@ -52,7 +52,6 @@ class _Sample(msgspec.Struct):
     choices: Any = None
     metadata: Any = None
     messages: list[Any] | None = None
-    output: Any = None
     scores: dict[str, Any] | None = None
     score: Any = None
     events: list[Any] | None = None
@@ -232,7 +231,7 @@ INSPECT = TraceFormat(
     _fits,
     InspectReader,
     shape="document",
-    document_items=_samples,
+    items=_samples,
 )
 INSPECT_EVAL = TraceFormat(
     "inspect-eval",
@@ -240,5 +239,5 @@ INSPECT_EVAL = TraceFormat(
     is_archive,
     InspectReader,
     shape="archive",
-    archive_items=entries,
+    items=entries,
 )
