@@ -30,6 +30,7 @@ def stored_episodes(
         agent_id: whose; None: all.
         progress: told of the number of episodes read.
     """
+    told = progress or (lambda number: None)
     mine = {} if agent_id is None else {"agent_id": agent_id}
     for page in _pages(store, Episode, mine):
         ids = [episode.episode_id for episode in page]
@@ -38,11 +39,13 @@ def stored_episodes(
         _add_spans(store, log, page)
         _add_decisions(store, log, store.read(all_records, Decision, {"episode_id": ids}), ids)
         log.awaited = store.read(waiting_episodes, now(), ids)
-        yield from _take_finished(log, len(page), progress)
+        yield from log.take_all()
+        told(len(page))
     for lone in _pages(store, Decision, {**mine, "episode_id": None}):
         _add_decisions(store, log, lone, ())
         log.awaited = store.read(waiting_decisions, now(), [decision.decision_id for decision in lone])
-        yield from _take_finished(log, len(lone), progress)
+        yield from log.take_all()
+        told(len(lone))
 
 
 def _pages(store: Store, kind: type[Any], where: dict[str, Any]) -> Iterator[list[Any]]:
@@ -51,14 +54,6 @@ def _pages(store: Store, kind: type[Any], where: dict[str, Any]) -> Iterator[lis
     while page := store.select(kind, where=where, after=after, limit=_PAGE):
         yield page
         after = getattr(page[-1], key)
-
-
-def _take_finished(
-    log: EpisodeGatherer, number: int, progress: Callable[[int], None] | None
-) -> Iterator[LoggedEpisode | str]:
-    yield from log.take_all()
-    if progress is not None:
-        progress(number)
 
 
 def _add_spans(store: Store, log: EpisodeGatherer, episodes: Sequence[Episode]) -> None:

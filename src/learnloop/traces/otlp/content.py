@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from learnloop.traces.conversation.messages import Message, message, messages_of, parsed, read_message, text_part
+from learnloop.traces.json_values import find
 from learnloop.traces.otlp.aliases import MESSAGE_EVENTS
 
 MAX_NESTING = 64
@@ -72,8 +73,7 @@ def tool_definitions(group: Group) -> list[Any]:
     """Returns the tools of ``llm.tools.N.tool.json_schema``, or of ``llm.request.functions.N...``."""
     found = []
     for raw in nested(group):
-        tool = raw.get("tool") if isinstance(raw, dict) else None
-        schema = tool.get("json_schema") if isinstance(tool, dict) else None
+        schema = find(raw, "tool", "json_schema")
         if schema is not None:
             found.append(parsed(schema))
         elif isinstance(raw, dict):

@@ -45,7 +45,7 @@ class _Tool(msgspec.Struct):
     timestamp: str | None = None
 
 
-class _Reasoning(msgspec.Struct):
+class _Reasoning(msgspec.Struct, omit_defaults=True):
     content: str
     step_type: str | None = None
     confidence: float | None = None
@@ -103,9 +103,7 @@ class ExecutionTraceReader(ItemReader):
     def _step(
         self, builder: EpisodeBuilder, trace: _Trace, started_at: datetime | None, ended_at: datetime | None
     ) -> None:
-        thoughts = [
-            _without_empty({"type": "reasoning", **msgspec.to_builtins(each)}) for each in trace.reasoning_steps
-        ]
+        thoughts = [{"type": "reasoning", **msgspec.to_builtins(each)} for each in trace.reasoning_steps]
         said = [text_part(trace.final_response)] if trace.final_response else []
         calls = [(f"call_{number}", tool) for number, tool in enumerate(trace.tool_calls, start=1)]
         asked = [tool_call_part(key, tool.tool_name, tool.arguments) for key, tool in calls]
@@ -159,10 +157,6 @@ def _after(moment: datetime | None, milliseconds: float | None) -> datetime | No
     if moment is None or not milliseconds:
         return None
     return shifted(moment, milliseconds=milliseconds)
-
-
-def _without_empty(value: dict[str, Any]) -> dict[str, Any]:
-    return {name: each for name, each in value.items() if each not in (None, [])}
 
 
 EXECUTION_TRACE_LINES = TraceFormat(

@@ -44,16 +44,6 @@ class _GoalLine(msgspec.Struct):
     metadata: Any = None
 
 
-class _OpenEpisode(msgspec.Struct):
-    """The episode whose lines are being read."""
-
-    episode_id: str
-    goal: str
-    attempt: int
-    started_at: datetime
-    ended_at: datetime
-
-
 class GoalReader(ItemReader):
     """Reads goal traces into episodes of the source's agent."""
 
@@ -63,7 +53,9 @@ class GoalReader(ItemReader):
         super().__init__(source)
         self._attempts: Counter[int] = Counter()
         """By the hash of the goal: a file may have millions of goals."""
-        self._open: _OpenEpisode | None = None
+        self._open: Episode | None = None
+        """The episode whose lines are being read."""
+        self._ended_at = source.modified_at
 
     def read(self, line: Line) -> list[Record]:
         """Returns the span and the reward of ``line``, and the episode that it closes by starting another goal."""
@@ -72,12 +64,10 @@ class GoalReader(ItemReader):
         line_id = self.ids.for_line(line)
         started_at = shifted(ended_at, milliseconds=-(step.result.execution_time_ms or 0))
         records: list[Record] = []
-        if self._open is None or self._open.goal != step.goal:
+        if self._open is None or self._open.task_id != step.goal:
             records += self.finish()
-            episode_id, attempt = self.ids.derive("episode", line_id), self._attempts[hash(step.goal)]
-            self._open = _OpenEpisode(episode_id, step.goal, attempt, started_at, started_at)
-            self._attempts[hash(step.goal)] += 1
-        self._open.ended_at = max(self._open.ended_at, ended_at)
+            self._open, self._ended_at = self._begin(step.goal, line_id, started_at), started_at
+        self._ended_at = max(self._ended_at, ended_at)
         attributes = {
             "goal": step.goal,
             "output": step.result.output,
@@ -110,24 +100,23 @@ class GoalReader(ItemReader):
 
     def finish(self) -> list[Record]:
         """Returns the last episode: its end is known only when another goal, or the file's end, follows."""
-        episode = self._open
-        if episode is None:
-            return []
-        self._open = None
-        return [
-            Episode(
-                episode_id=episode.episode_id,
-                trace_id=episode.episode_id,
-                agent_id=self.source.agent_id,
-                task_id=episode.goal,
-                attempt=episode.attempt,
-                source="goal",
-                status=EpisodeStatus.COMPLETED,
-                terminated=True,
-                started_at=episode.started_at,
-                ended_at=episode.ended_at,
-            )
-        ]
+        episode, self._open = self._open, None
+        return [] if episode is None else [msgspec.structs.replace(episode, ended_at=self._ended_at)]
+
+    def _begin(self, goal: str, line_id: str, started_at: datetime) -> Episode:
+        episode_id, attempt = self.ids.derive("episode", line_id), self._attempts[hash(goal)]
+        self._attempts[hash(goal)] += 1
+        return Episode(
+            episode_id=episode_id,
+            trace_id=episode_id,
+            agent_id=self.source.agent_id,
+            task_id=goal,
+            attempt=attempt,
+            source="goal",
+            status=EpisodeStatus.COMPLETED,
+            terminated=True,
+            started_at=started_at,
+        )
 
 
 _FIELDS = ("goal", "action", "result")
