@@ -249,25 +249,19 @@ def _value(raw: Any, depth: int) -> Any:
         return raw
     if depth > _MAX_DEPTH:
         return f"... [deeper than {_MAX_DEPTH}]"
-    for name, read in _SCALARS.items():
+    for name, read in _READERS.items():
         value = _field(raw, name)
         if value is not None:
-            return read(value) if read else value
-    listed, pairs = _field(raw, "arrayValue"), _field(raw, "kvlistValue")
-    if listed is not None:
-        return [_value(each, depth + 1) for each in _values(listed)]
-    if pairs is None:
-        return None
-    named = (each for each in _values(pairs) if isinstance(each, dict))
-    return {str(each.get("key", "")): _value(each.get("value"), depth + 1) for each in named}
+            return read(value, depth) if read else value
+    return None
 
 
-def _int_value(value: Any) -> Any:
+def _int_value(value: Any, depth: int) -> Any:
     number = _integer(value)
     return number if number is not None and -(2**63) <= number < 2**63 else str(value)
 
 
-def _double_value(value: Any) -> Any:
+def _double_value(value: Any, depth: int) -> Any:
     try:
         return value if isinstance(value, bool) else finite(float(value))
     except (TypeError, ValueError, OverflowError):
@@ -279,7 +273,16 @@ def _values(value: Any) -> list[Any]:
     return items if isinstance(items, list) else []
 
 
-def _bytes_value(value: Any) -> Any:
+def _array_value(value: Any, depth: int) -> Any:
+    return [_value(each, depth + 1) for each in _values(value)]
+
+
+def _kvlist_value(value: Any, depth: int) -> Any:
+    pairs = (each for each in _values(value) if isinstance(each, dict))
+    return {str(each.get("key", "")): _value(each.get("value"), depth + 1) for each in pairs}
+
+
+def _bytes_value(value: Any, depth: int) -> Any:
     if not isinstance(value, str):
         return value
     try:
@@ -289,11 +292,13 @@ def _bytes_value(value: Any) -> Any:
     return {"base64": base64.b64encode(data).decode()}
 
 
-_SCALARS: Mapping[str, Callable[[Any], Any] | None] = {
+_READERS: Mapping[str, Callable[[Any, int], Any] | None] = {
     "stringValue": None,
     "intValue": _int_value,
     "boolValue": None,
     "doubleValue": _double_value,
+    "arrayValue": _array_value,
+    "kvlistValue": _kvlist_value,
     "bytesValue": _bytes_value,
 }
-"""What reads each plain value of an ``AnyValue``; None: it is taken as it is."""
+"""What reads each kind of ``AnyValue``, which lies so deep; None: it is taken as it is."""

@@ -106,8 +106,11 @@ class Recorder:
             self._current.set(span.outer)
 
     def keep(self, build: Callable[[], Record]) -> None:
-        """Builds a record and hands it to the sink."""
-        self.guard(lambda: self._sink(build()))
+        """Builds a record and hands it to the sink, guarded; said again here, for each span comes through."""
+        try:
+            self._sink(build())
+        except Exception as error:  # noqa: BLE001 - the boundary between capture and the agent
+            self.note_failure(error)
 
     def guard(self, capture: Callable[[], R]) -> R | None:
         """Returns what ``capture`` does; None where it fails, which is counted and never reaches the agent."""

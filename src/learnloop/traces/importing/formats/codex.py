@@ -303,8 +303,7 @@ class _Session:
     def _answer_tool(self, payload: Mapping[str, Any], moment: datetime | None) -> None:
         call_id = known_text(payload.get("call_id") or payload.get("id"))
         asked = self._asked.pop(call_id, None) if call_id else None
-        given = read_message({"type": "function_call_output", "call_id": call_id, "output": payload.get("output")})
-        result = _result(given["parts"][0].get("response"))
+        result = _result(payload.get("output"))
         if self._call is not None:
             self._call.answered = True
         self._pending.append(message("tool", tool_response_part(call_id, result)))
