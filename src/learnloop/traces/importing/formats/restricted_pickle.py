@@ -129,7 +129,7 @@ def read_pickle(data: bytes, records: frozenset[str]) -> Any:
 
 
 class _Machine:
-    """The stack and the memo of a pickle. What an operation does that needs more is the method ``do_`` and its name."""
+    """The stack and the memo of a pickle; ``do_NAME`` is what the operation of that name does."""
 
     def __init__(self, records: frozenset[str]) -> None:
         self.result: Any = None
@@ -153,14 +153,13 @@ class _Machine:
             self._stack.append(_EMPTY[opcode]())
         elif opcode in _SHORT_TUPLES:
             self._make_short_tuple(_SHORT_TUPLES[opcode])
+        elif opcode in _ACTIONS:
+            _ACTIONS[opcode](self, argument)
         elif opcode not in _NOTHING:
-            action = getattr(self, f"do_{opcode.lower()}", None)
-            if action is None:
-                raise FormatError(
-                    f"the pickle has the operation {opcode} at byte {position}, which could load or call anything; "
-                    "only plain values and known records are read"
-                )
-            action(argument)
+            raise FormatError(
+                f"the pickle has the operation {opcode} at byte {position}, which could load or call anything; "
+                "only plain values and known records are read"
+            )
 
     def do_mark(self, argument: Any) -> None:
         self._marks.append(len(self._stack))
@@ -379,3 +378,6 @@ _VALUES = frozenset(
 _EMPTY: Mapping[str, Callable[[], Any]] = {"EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_SET": list}
 _NOTHING = frozenset({"PROTO", "FRAME"})
 _SHORT_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_ACTIONS: Mapping[str, Callable[[_Machine, Any], None]] = {
+    name.removeprefix("do_").upper(): action for name, action in vars(_Machine).items() if name.startswith("do_")
+}
