@@ -18,6 +18,7 @@ BROAD = {"Exception", "BaseException"}
 
 BROAD_HANDLERS = {
     "traces/recording/recorder.py: keep": "the boundary of capture and agent; it counts and keeps the reason",
+    "traces/recording/recorder.py: guard": "as above; what it guards goes on unrecorded",
     "traces/recording/recorder.py: describe": "the agent's own objects; counted, with the reason in the record",
     "traces/recording/recorder.py: describe_error": "another's __str__ must not break the agent; the text says so",
     "store/writer.py: _run_function": "the failure is set on the future of the one who waits for it",
@@ -26,10 +27,7 @@ BROAD_HANDLERS = {
     "store/store.py: _open_schema": "a database that another process holds is waited for until the deadline",
     "traces/otlp/assembly.py: _write": "the failure is set on the futures of those who wait for it",
     "traces/otlp/assembly.py: _look_after": "logged and kept as the reason; open traces are looked at again",
-    "traces/recording/clients/calls.py: _guard": "the boundary of capture and agent; it counts and keeps the reason",
-    "traces/recording/clients/wrapping.py: _begin": "as above: the call goes on unrecorded",
-    "traces/recording/clients/wrapping.py: _parse_raw": "as above: the program reads its own response itself",
-    "traces/recording/langchain.py: _guard": "as above",
+    "traces/recording/clients/wrapping.py: _parse_raw": "the program reads its own response itself",
     "traces/recording/instrument.py: wrapper": "an exception thrown at a generator is handed on to that generator",
     "serve/http/application.py: __call__": "becomes the answer of the one who asked, and is logged with its request id",
     "serve/routes/gateway.py: _begin": "the boundary of capture and agent: logged, and the call goes on unrecorded",
