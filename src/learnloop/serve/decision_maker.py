@@ -73,9 +73,12 @@ class DecisionMaker:
     ) -> list[Decision]:
         """Decides under a client's own id; the log says what was decided, whoever was first."""
         check_name("a decision", decision_id)
-        if not await self._service.call(find_made, self._store, decision_id):
-            await self._log.keep(await self._choose(snapshot, request))
         made = await self._service.call(find_made, self._store, decision_id)
+        if not made:
+            await self._log.keep(await self._choose(snapshot, request))
+            made = await self._service.call(find_made, self._store, decision_id)
+            if snapshot.learner is not None:
+                await self._service.call(self.policies.expect_kept, snapshot.agent_id, snapshot.policy, made)
         if any((each.agent_id, each.policy) != (snapshot.agent_id, snapshot.policy) for each in made):
             raise ConflictError(f"the decision id {decision_id!r} was used for another policy; give a new one")
         return made

@@ -580,21 +580,52 @@ def test_frozen_it_learns_nothing_and_later_all_of_it(store: Store) -> None:
 
 def test_of_two_decisions_with_a_client_s_id_the_first_is_learned_from(store: Store) -> None:
     point = open_point(store)
+    second = point.choose(["right"], {"x": 2.0}, decision_id="mine")  # it was slower, and the log does not keep it
     first = point.choose(["left"], {"x": 1.0}, decision_id="mine")
-    store.offer(first)
-    point.choose(["right"], {"x": 2.0}, decision_id="mine")  # which the log does not keep
+    for decision in (first, second):
+        store.write([decision])
+        point.expect_kept([store.get(Decision, "mine")])
     give(point, store, reward_for("mine", 1.0))
     assert [each["action"] for each in point.bandit.to_artifact().config["warm_up"]] == ["left"]
     store.flush()
     assert state(open_point(store)) == state(point)
 
 
+def test_of_a_client_s_id_another_policy_s_decision_is_not_expected(store: Store) -> None:
+    first, second = open_point(store), open_point(store, name="other")
+    kept = first.choose(["left"], {"x": 1.0}, decision_id="mine")
+    second.choose(["right"], {"x": 1.0}, decision_id="mine")
+    store.write([kept])
+    for point in (first, second):
+        point.expect_kept([store.get(Decision, "mine")])
+    store.write([reward_for("mine", 1.0)])
+    for point in (first, second):
+        point.sync()
+    assert (first.num_updates, second.num_updates) == (1, 0)
+
+
+def test_a_reward_that_is_heard_of_before_the_own_choice_is_given_up_is_learned_once(store: Store) -> None:
+    """Another server decided, and its client rewarded it, while this one was about to log its own choice."""
+    point = open_point(store)
+    point.choose(["right"], {"x": 2.0}, decision_id="mine")
+    kept = open_point(store).choose(["left"], {"x": 1.0}, decision_id="mine")
+    store.write([kept, reward_for("mine", 1.0)])
+    point.sync()
+    point.expect_kept([kept])
+    give(point, store, reward_for("mine", 0.5, name="more"))
+    assert [(each["action"], each["reward"]) for each in point.bandit.to_artifact().config["warm_up"]] == [
+        ("left", 1.5)
+    ]
+    store.flush()
+    assert state(open_point(store)) == state(point)
+
+
 def test_a_request_that_is_refused_half_way_decides_nothing(store: Store) -> None:
     point = open_point(store)
-    asked = DecisionRequest(["a", "b"], {"x": 1.0}, decision_id="mine")
+    asked = DecisionRequest(["a", "b"], {"x": 1.0})
     with pytest.raises(ActionError, match="no action is left"):
         point.snapshot.decide(replace(asked, slots=[Slot("one"), Slot("two"), Slot("three")]), point.rng)
-    assert not point.knows("mine.0")
+    assert len(point._pending) == 0
     made = point.snapshot.decide(replace(asked, slots=[Slot("one"), Slot("two")]), point.rng)
     assert [point.knows(each.decision_id) for each in made] == [True, True]
 

@@ -6,14 +6,20 @@ import base64
 import json
 import struct
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from learnloop.core.records import Decision, DecisionMode, Reward
+from learnloop.decisions.online.learner import OnlineLearner
 from learnloop.decisions.service.settings import read_settings
 from learnloop.decisions.service.settings_store import put
+from learnloop.loop import Workspace
+from learnloop.loop.workspace.settings import find_settings
+from learnloop.serve.decision_maker import DecisionMaker, find_made
+from learnloop.serve.service import Service
 from tests.serve.conftest import Running, Start
 from tests.serve.running import Reply
 from tests.waiting import eventually
@@ -121,6 +127,41 @@ def test_the_same_id_is_decided_once_by_many_at_once(server: Running) -> None:
     assert server.workspace.store.count(Decision) == 1
     other = decide(server, decision_id="one", policy="other")
     assert other.status == 409
+
+
+ONLINE = read_settings({"model": {"kind": "online"}})
+
+
+def learner_of(server: Running) -> OnlineLearner | None:
+    """Returns what learns the policy of ``decide`` in a server."""
+    service: Service = server.app.shared
+    found = service.part(DecisionMaker).policies.find("default", "front")
+    return None if found is None else found.learner
+
+
+def test_of_two_servers_the_slower_one_learns_what_the_faster_one_logged(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = start(learning=False)
+    put(first.workspace.store, "default", "front", ONLINE)
+    with Workspace(find_settings(tmp_path / "home")) as other:
+        second = start(on=other, learning=False)
+        plain = {"actions": ["news", "sport"], "context": {"age": 30}, "decision_id": "one"}
+        fast = decide(first, mask=[True, False], **plain).json()
+        looks: list[list[Decision]] = [[]]  # the slower one has looked before the faster one wrote
+        monkeypatch.setattr(
+            "learnloop.serve.decision_maker.find_made",
+            lambda store, decision_id: looks.pop() if looks else find_made(store, decision_id),
+        )
+        slow = decide(second, mask=[False, True], **plain).json()
+        assert (fast["action"], slow) == ("news", fast)
+        assert first.ask("POST", "/v1/decisions/one/reward", '{"value": 1.0}').status == 201
+        for server in (first, second):
+            learner = learner_of(server)
+            assert learner is not None
+            assert eventually(lambda learner=learner: learner.num_updates) == 1
+            assert [each["action"] for each in learner.bandit.to_artifact().config["warm_up"]] == ["news"]
+        second.stop()
 
 
 def test_rewards_come_late_again_and_in_parts(server: Running) -> None:

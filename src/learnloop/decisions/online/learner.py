@@ -86,7 +86,7 @@ class OnlineLearner:
     def expect(self, decision: Decision, prepared: Prepared) -> None:
         """Notes a decision that was just made, on its way to the log: its rewards find it here.
 
-        Of two with the id that a client gave, the first is the one that the log keeps.
+        One with an id that a client gave is noted by ``expect_kept``.
         """
         with self.lock:
             if decision.decision_id in self._pending:
@@ -102,6 +102,17 @@ class OnlineLearner:
             if pending.parts.episode:  # it was rewarded before this decision was made
                 self._learn(pending)
             self._pending.trim()
+
+    def expect_kept(self, decisions: Sequence[Decision]) -> None:
+        """Notes decisions that were just made under ids that clients gave, as the log keeps them.
+
+        Another server, or another request to this one, may have decided under the same id: what was logged first is
+        what is learned from, not what this process would have chosen. Decisions of other policies are left out.
+        """
+        with self.lock:
+            for decision in decisions:
+                if (decision.agent_id, decision.policy) == (self.agent_id, self.policy):
+                    self.expect(decision, self.bandit.prepare(question_of(decision), strict=False))
 
     def apply(self, reward: Reward) -> None:
         """Learns from ``reward``, which is on its way to the log: for its decision, or for its episode's decisions.

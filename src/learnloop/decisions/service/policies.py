@@ -150,6 +150,18 @@ class Policies:
         with chooser.lock:
             return snapshot.decide(request, chooser.rng)
 
+    def expect_kept(self, agent_id: str, policy: str, decisions: Sequence[Decision]) -> None:
+        """Has an online policy expect the rewards of decisions with clients' own ids, as the log keeps them.
+
+        Args:
+            agent_id: whose policy.
+            policy: which policy.
+            decisions: of requests that were just decided, read back from the log.
+        """
+        snapshot = self.find(agent_id, policy)
+        if snapshot is not None and snapshot.learner is not None:
+            snapshot.learner.expect_kept(decisions)
+
     def apply(self, agent_id: str, policy: str, rewards: Sequence[Reward]) -> None:
         """Has an online policy learn at once from rewards that are on their way to the log; others learn in updates.
 

@@ -74,6 +74,9 @@ class PolicySnapshot(msgspec.Struct, frozen=True):
     def decide(self, request: DecisionRequest, rng: np.random.Generator) -> list[Decision]:
         """Returns one decision, or one a slot, not yet stored. Safe to call from many threads with an ``rng`` each.
 
+        An online learner expects their rewards from now on, unless the request has a client's own id: another may
+        decide under it too, so give what the log keeps of it to ``OnlineLearner.expect_kept``.
+
         Raises:
             ActionError: there is nothing to choose from, or two actions have one name.
             ContextError: features or vector are not what the policy can read.
@@ -92,7 +95,8 @@ class PolicySnapshot(msgspec.Struct, frozen=True):
             made = [self._choose(request, place, rng)]
         else:
             made = self._fill(request, allowed, request_id, rng)
-        if self.learner is not None:  # only now: a request that is refused half way decides nothing
+        if self.learner is not None and request.decision_id is None:
+            # Only now: a request that is refused half way decides nothing.
             for decision, prepared in made:
                 if prepared is not None:
                     self.learner.expect(decision, prepared)
