@@ -38,16 +38,18 @@ Ranges: TypeAlias = Mapping[str, tuple[float, float | None]]
 
 
 def check_setting(name: str, value: Schedule | None, low: float, high: float | None) -> None:
-    """Returns if ``value``, or all values of a schedule, lie from ``low`` to ``high``, or there is none.
+    """Returns if ``value``, or all values of a schedule, lie from ``low`` to ``high``.
 
     Raises:
-        UsageError: they do not, or it is no schedule.
+        UsageError: they do not, or it is no schedule, or None.
     """
+    if value is None:
+        raise UsageError(f"{name} is None; a number is needed")
     if isinstance(value, Linear | str):
         line = parse_schedule(name, value)
         check_range(name, line.initial, low, high)
         check_range(name, line.final, low, high)
-    elif value is not None:
+    else:
         check_range(name, value, low, high)
 
 
@@ -117,14 +119,17 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         "dropout": (0, 0.95),
         "live_steps": (1, None),
     }
-    """Of the fields of the class itself; those of its bases have theirs. A field that may be None is looked at where it
-    is not."""
+    """Of the fields of the class itself; those of its bases have theirs. A field that is None unless it is said may be
+    None."""
 
     def __post_init__(self) -> None:
         """Refuses values outside of the ``ranges`` of its classes, and those that contradict each other."""
+        defaults = dict(zip(self.__struct_fields__[::-1], self.__struct_defaults__[::-1], strict=False))
         for kind in reversed(type(self).__mro__):
             for name, (low, high) in vars(kind).get("ranges", {}).items():
-                check_setting(name, getattr(self, name), low, high)
+                value = getattr(self, name)
+                if value is not None or defaults.get(name, 0) is not None:
+                    check_setting(name, value, low, high)
         for width in self.net_arch:
             check_range("a layer of net_arch", width, 1)
         if not self.net_arch and (self.dropout or self.layer_norm):
