@@ -74,6 +74,8 @@ def test_what_cannot_be_is_told_in_words(call: Call, tmp_path: Path) -> None:
         ("settings", "a", "b", "--set", "mode=x"): 2,
         ("settings", "a", "b", "--set", "mode.x=1"): 2,
         ("settings", "a", "b", "--set", "unknown=1"): 2,
+        ("settings", "a", "b", "--set", "champion_test.alpha=0"): 2,
+        ("settings", "a", "b", "--set", "champion_test.reward_range=[1, 1]"): 2,
         ("settings", "a", "b", "--file", "bad.json"): 2,
         ("settings", "../a", "b", "--set", "mode=frozen"): 2,
         ("evaluate", "a", "b"): 3,
@@ -95,3 +97,5 @@ def test_evaluation_match_rate_and_updates(call: Call, tmp_path: Path) -> None:
     assert call("decisions", "match-rate", "shop", "banner", "--json").json()["report"]["num_decisions"] == 0  # ties
     assert "no decision" in call("decisions", "match-rate", "shop", "banner").err
     assert call("decisions", "updates", "shop", "banner", "--json").json()["data"] == []
+    assert call("decisions", "champion-tests", "shop", "banner", "--json").json()["data"] == []
+    assert "no version was tested" in call("decisions", "champion-tests", "shop", "banner").err

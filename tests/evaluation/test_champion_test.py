@@ -190,7 +190,7 @@ def test_the_stated_number_of_decisions_is_enough(fall: tuple[float, float, floa
 
 
 def test_what_is_stated_follows_from_gap_and_exploration() -> None:
-    assert decisions_until_out(0.35, 0.1, reward=0.05, fall=0.65) == 352
+    assert decisions_until_out(0.35, 0.1, reward=0.05, fall=0.65) == 406
     needed = [decisions_until_out(0.35, share) or math.inf for share in (0.02, 0.05, 0.1, 0.3)]
     assert needed == sorted(needed, reverse=True)
     assert decisions_until_out(0.001, 0.05) is None

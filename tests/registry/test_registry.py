@@ -303,6 +303,26 @@ def test_moving_the_champion_keeps_the_previous_one(registry: Registry, add: Add
     assert {moved.reason for moved in history} == {"test", "champion moved: test"}
 
 
+def test_without_its_alias_there_is_no_champion_and_it_can_be_brought_back(registry: Registry, add: Add) -> None:
+    first, second = add(1.0), add(2.0)
+    move(registry, "champion", first)
+    with pytest.raises(ConflictError, match="not to"):
+        registry.remove_alias("packer.codec", "champion", actor="ann", reason="bad", expected=second.policy_version_id)
+    removed = registry.remove_alias(
+        "packer.codec", "champion", actor="ann", reason="bad", expected=first.policy_version_id
+    )
+    assert (removed.is_removal, removed.policy_version_id) == (True, first.policy_version_id)
+    assert registry.aliases("packer.codec") == {"previous": first}
+    with pytest.raises(ConflictError, match="points to nothing"):
+        registry.remove_alias("packer.codec", "champion", actor="ann", reason="bad", expected=first.policy_version_id)
+    with pytest.raises(NotFoundError, match="no alias 'champion'"):
+        registry.resolve("packer.codec@champion")
+    move(registry, "champion", registry.resolve("packer.codec@previous"), expected=None)  # a person's rollback
+    assert registry.aliases("packer.codec") == {"champion": first, "previous": first}
+    history = [(each.alias, each.is_removal) for each in registry.alias_history("packer.codec")]
+    assert history == [("champion", False), ("champion", True), ("previous", False), ("champion", False)]
+
+
 def test_expected_guards_against_somebody_else(registry: Registry, add: Add) -> None:
     first, second = add(1.0), add(2.0)
     with pytest.raises(ConflictError, match="points to nothing, not to"):

@@ -17,6 +17,7 @@ from learnloop.core.clock import now
 from learnloop.core.ids import new_id
 from learnloop.core.records import (
     Agent,
+    ChampionTest,
     Decision,
     Episode,
     EpisodeStatus,
@@ -109,6 +110,26 @@ def learning_update(number: int) -> list[Record]:
     ]
 
 
+def champion_test(number: int) -> list[Record]:
+    return [
+        ChampionTest(
+            champion_test_id=new_id(),
+            agent_id="a",
+            policy="p",
+            policy_version_id="v",
+            decision_sequence=number,
+            num_decisions=1,
+            num_others=0,
+            num_missing=0,
+            num_untested=0,
+            evidence=0.2,
+            state={},
+            started_at=now(),
+            updated_at=now(),
+        )
+    ]
+
+
 def settings(number: int) -> list[Record]:
     return [
         PolicySettings(
@@ -129,12 +150,13 @@ MAKERS: dict[str, Callable[[int], list[Record]]] = {
     "/v1/rewards/history": share,
     "/api/v1/rewards/history": share,
     "/v1/agents/{agent_id}/policies/{policy}/updates": learning_update,
+    "/v1/agents/{agent_id}/policies/{policy}/champion-tests": champion_test,
     "/v1/agents/{agent_id}/policies/{policy}/settings/history": settings,
 }
 """What makes something new in the list of that route; a new route needs its own."""
 
 
-_KEYS = ("policy_settings_id", "reward_share_id", "learning_update_id", "decision_id", "episode_id")
+_KEYS = ("policy_settings_id", "reward_share_id", "learning_update_id", "champion_test_id", "decision_id", "episode_id")
 
 
 def key_of(row: dict[str, Any]) -> str:

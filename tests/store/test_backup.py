@@ -167,7 +167,14 @@ def test_a_writer_that_never_lets_go_does_not_hold_a_backup_up(sqlite_url: str, 
 
 def _as_of_revision_3(parts: dict[str, bytes]) -> None:
     """Makes of a backup one that was written before shares had a completion and rewards an author."""
-    later = ("label_requests", "decision_activations", "policy_settings", "learning_updates", "idempotent_answers")
+    later = (
+        "label_requests",
+        "decision_activations",
+        "policy_settings",
+        "learning_updates",
+        "idempotent_answers",
+        "champion_tests",
+    )
     for table in later:
         del parts[f"tables/{table}.jsonl"]
     old = {"reward_share_id": "s1", "task_id": "k", "agent_id": "a", "raw_reward": 1.0, "shaped_reward": 0.5,

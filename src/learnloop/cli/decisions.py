@@ -282,6 +282,30 @@ def updates(agent: str, policy: str, limit: int, after: str | None) -> None:
     )  # fmt: skip
 
 
+@decisions.command("champion-tests")
+@click.argument("agent")
+@click.argument("policy")
+@page_options(20)
+@json_option
+def champion_tests(agent: str, policy: str, limit: int, after: str | None) -> None:
+    """List how versions fared, while they were served, against what was tried besides them.
+
+    \b
+    Examples:
+      learnloop decisions champion-tests shop banner
+    """
+    print_listing(
+        "learnloop.champion-tests/v1",
+        open_workspace().decisions.champion_tests(agent, policy, limit=limit, after=after),
+        ("began", "decisions", "others", "missing", "evidence", "put out", "message"),
+        lambda each: (
+            each.started_at, each.num_decisions, each.num_others, each.num_missing, each.evidence, each.put_out_at,
+            each.reason,
+        ),
+        empty="no version was tested while it was served",
+    )  # fmt: skip
+
+
 @decisions.command()
 @click.argument("agent")
 @click.argument("policy")

@@ -341,7 +341,39 @@ class AliasMove(Record, frozen=True, kw_only=True):
     actor: str
     """Who moved it."""
     reason: str
+    is_removal: bool = False
+    """Whether the alias points nowhere from now on; ``policy_version_id`` is where it pointed until then."""
     created_at: datetime
+
+
+class ChampionTest(Record, frozen=True, kw_only=True):
+    """The test of one version, while it is served, against what is tried besides it (table ``champion_tests``)."""
+
+    champion_test_id: str
+    """The id of the move that made the version the champion: each time it becomes one there is a new test."""
+    agent_id: str
+    policy: str
+    policy_version_id: str
+    decision_sequence: int
+    """The decisions of the log up to here were looked at."""
+    num_decisions: int
+    """Decisions that say something: another action than the champion's own choice could have been taken."""
+    num_others: int
+    """Of them, those in which one was."""
+    num_missing: int
+    """Of them, those whose reward stayed unknown; they count as whatever speaks most for the champion."""
+    num_untested: int
+    """Decisions that say nothing, since they had one reward with others, or no other action could be taken."""
+    evidence: float
+    """1 / alpha or more: it is worse than the others."""
+    state: Json
+    """What the test goes on from."""
+    reason: str | None = None
+    """Why it was put out, or cannot be tested; None: neither."""
+    put_out_at: datetime | None = None
+    """When it was found to be worse, and was put out; None: it was not."""
+    started_at: datetime
+    updated_at: datetime
 
 
 class Certificate(Record, frozen=True, kw_only=True):

@@ -57,6 +57,9 @@ _FALL_ERRORS: Final = 4.0
 _MIN_REFERENCE: Final = 50
 """Rewards of the champion that its earlier mean is made of, at the least."""
 
+_SURE: Final = 1.96
+"""Standard deviations that the stated number of decisions leaves."""
+
 
 class ServedChoice(NamedTuple):
     """One decision that was made while the champion was served."""
@@ -149,11 +152,12 @@ def without_capital(state: ChampionTestState) -> ChampionTestState:
 def decisions_until_out(
     gap: float, other_share: float, *, reward: float | None = None, fall: float = 0.0, alpha: float = ALPHA
 ) -> int | None:
-    """Returns within how many decisions a champion that is worse is out in 95 % of runs; None: in no stated number.
+    """Returns within how many decisions a champion that is worse is out in 95 % of runs; None: in over ``HORIZON``.
 
     It is the normal approximation of the capital's logarithm, for rewards that are 0 or 1 and come at once: with the
-    mean g and the variance v of its growth at a decision, n is out where n g - 1.645 sqrt(n v) reaches the logarithm
-    of 1 / (alpha x what was paid in). Rewards that vary less take fewer decisions.
+    mean g and the variance v of its growth at a decision, n is out where n g - 1.96 sqrt(n v) reaches the logarithm
+    of 1 / (alpha x what was paid in); 1.96 for 1.645, since the sum is not quite normal. Rewards that vary less take
+    fewer decisions.
 
     Args:
         gap: how much less the champion earns than the others, above 0, in units of the range of rewards.
@@ -181,18 +185,30 @@ def decisions_until_out(
 
 def _needed(own: float, others: float, other_share: float, fall: float, alpha: float) -> int | None:
     noticed = _until_noticed(own, fall)
-    needed = math.inf
-    for bet, share in zip(BETS, _SHARES, strict=True):
-        mean, variance = _moments(own, others, other_share, bet)
-        if mean <= 0:
-            continue
-        paid = _ALL_ALONG / HORIZON / mean if noticed is None else _RESERVE / 2
-        wanted = max(0.0, -math.log(alpha * min(1.0, paid) * share))
-        root = (1.645 * math.sqrt(variance) + math.sqrt(1.645**2 * variance + 4 * mean * wanted)) / (2 * mean)
-        needed = min(needed, root * root)
-    if needed == math.inf:
-        return None
-    return math.ceil(needed + 1 / _LEVEL_RATE + (noticed or 0.0) / (1 - other_share))
+    if noticed is not None:
+        noticed /= 1 - other_share
+    needed = [
+        each
+        for bet, share in zip(BETS, _SHARES, strict=True)
+        for each in _needed_of_bet(_moments(own, others, other_share, bet), alpha * share, noticed)
+    ]
+    found = math.ceil(min(needed, default=math.inf) + 1 / _LEVEL_RATE) if needed else None
+    return None if found is None or found > HORIZON else found
+
+
+def _needed_of_bet(moments: tuple[float, float], alpha: float, noticed: float | None) -> list[float]:
+    """Returns after how many decisions one size of bet has enough: by what is paid all along, and by a fall's."""
+    mean, variance = moments
+    if mean <= 0:
+        return []
+
+    def until(paid: float) -> float:
+        wanted = max(0.0, -math.log(alpha * min(1.0, paid)))
+        root = (_SURE * math.sqrt(variance) + math.sqrt(_SURE**2 * variance + 4 * mean * wanted)) / (2 * mean)
+        return root * root
+
+    all_along = until(_ALL_ALONG / HORIZON / mean)
+    return [all_along] if noticed is None else [all_along, noticed + until(_RESERVE / 2)]
 
 
 def _moments(own: float, others: float, other_share: float, bet: float) -> tuple[float, float]:
@@ -211,7 +227,7 @@ def _moments(own: float, others: float, other_share: float, bet: float) -> tuple
 def _until_noticed(own: float, fall: float) -> float | None:
     """Returns after how many of the champion's own decisions a fall is noticed, in the mean; None: perhaps never.
 
-    A fall that is only just as large as what would be noticed may be missed, so twice as large is asked for.
+    A fall that is only just as large as what would be noticed may be missed, so half as much more is asked for.
     """
     before = min(1.0, own + fall)
     error = _FALL_ERRORS * math.sqrt(max(before * (1 - before), 1e-4))

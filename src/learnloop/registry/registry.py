@@ -11,16 +11,17 @@ import msgspec
 
 from learnloop.core.checks import check_name, check_range, is_number
 from learnloop.core.clock import now
-from learnloop.core.errors import CheckFailedError, ConflictError, NotFoundError, one_of
+from learnloop.core.errors import CheckFailedError, NotFoundError, one_of
 from learnloop.core.ids import new_id
 from learnloop.core.protocols import PolicyArtifact, SavedPolicy
 from learnloop.core.records import AliasMove, Certificate, Json, PolicyVersion, Verdict
+from learnloop.registry.alias_moves import is_proven, move_alias, remove_alias
 from learnloop.registry.artifacts import encode_artifact
 from learnloop.registry.folders import VersionFolders
-from learnloop.registry.references import CHAMPION, LATEST, PREVIOUS, check_alias, parse_reference
+from learnloop.registry.references import CHAMPION, LATEST, check_alias, parse_reference
 from learnloop.store import Connection, Store, insert_records
 from learnloop.store.queries.policies import last_version_number, referred_versions
-from learnloop.store.queries.records import all_records, find_record, remove_records, select_records
+from learnloop.store.queries.records import all_records, remove_records, select_records
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,9 +233,11 @@ class Registry:
 
     def aliases(self, policy: str) -> dict[str, PolicyVersion]:
         """Returns where each alias of ``policy`` points."""
-        current = {move.alias: move.policy_version_id for move in self.alias_history(policy)}
+        current = {move.alias: move for move in self.alias_history(policy)}
         versions = {version.policy_version_id: version for version in self.versions(policy)}
-        return {alias: versions[key] for alias, key in sorted(current.items())}
+        return {
+            alias: versions[move.policy_version_id] for alias, move in sorted(current.items()) if not move.is_removal
+        }
 
     def alias_history(self, policy: str) -> list[AliasMove]:
         """Returns all moves of the aliases of ``policy``, oldest first."""
@@ -281,7 +284,37 @@ class Registry:
             reason=reason,
             created_at=now(),
         )
-        return self._store.run(_move_alias, move, expected)
+        return self._store.run(move_alias, move, expected)
+
+    def remove_alias(self, policy: str, alias: str, *, actor: str, reason: str, expected: str) -> AliasMove:
+        """Returns the move by which ``alias`` points nowhere any more; what it pointed to stays a version.
+
+        Without a champion a policy chooses as before there was one. ``previous`` then points to the one until now, so
+        that it can be brought back.
+
+        Args:
+            policy: whose alias.
+            alias: which one.
+            actor: who removes it.
+            reason: why.
+            expected: the id of the version that it must point to now.
+
+        Raises:
+            ConflictError: it points elsewhere, or the clock runs behind that of its last move.
+            UsageError: the alias cannot be moved.
+        """
+        check_alias(alias)
+        removal = AliasMove(
+            alias_move_id="",
+            policy=policy,
+            alias=alias,
+            policy_version_id=expected,
+            actor=actor,
+            reason=reason,
+            is_removal=True,
+            created_at=now(),
+        )
+        return self._store.run(remove_alias, removal)
 
     def prune(self, policy: str, keep: int, *, dry_run: bool = False) -> list[PolicyVersion]:
         """Removes the oldest versions beyond the ``keep`` newest and returns them; certificates stay.
@@ -313,56 +346,12 @@ def _insert_version(connection: Connection, version: PolicyVersion, certificate:
         connection, PolicyVersion, {"policy": version.policy, "content_hash": version.content_hash}, None, 1, False
     )
     if same:
-        if certificate is not None and not _is_proven(connection, same[0]):
+        if certificate is not None and not is_proven(connection, same[0]):
             insert_records(connection, [certificate])  # what was registered unproven may be proven later
         return same[0]
     numbered = msgspec.structs.replace(version, version=last_version_number(connection, version.policy) + 1)
     insert_records(connection, [numbered] if certificate is None else [numbered, certificate])
     return numbered
-
-
-def _current_move(connection: Connection, policy: str, alias: str) -> AliasMove | None:
-    moves = select_records(connection, AliasMove, {"policy": policy, "alias": alias}, None, 1, True)
-    return moves[0] if moves else None
-
-
-def _move_alias(connection: Connection, move: AliasMove, expected: str | msgspec.UnsetType | None) -> AliasMove:
-    version = find_record(connection, PolicyVersion, move.policy_version_id)
-    if version is None or version.policy != move.policy:
-        raise NotFoundError(f"{move.policy_version_id} is no version of {move.policy}; it was removed, or is another's")
-    current = _current_move(connection, move.policy, move.alias)
-    pointed = None if current is None else current.policy_version_id
-    if expected is not msgspec.UNSET and pointed != expected:
-        raise ConflictError(
-            f"{move.policy}@{move.alias} points to {pointed or 'nothing'}, not to {expected or 'nothing'}: "
-            "somebody moved it; look at it again"
-        )
-    if current is not None and pointed == move.policy_version_id:
-        return current
-    if not _is_proven(connection, version):
-        raise CheckFailedError(
-            f"{version.policy}@{version.version} has no certificate with the verdict 'learned'; no alias can point to "
-            f"it, so neither can {move.alias!r}: use its number, or prove it first"
-        )
-    moves = [msgspec.structs.replace(move, alias_move_id=new_id())]
-    if move.alias == CHAMPION and pointed is not None:
-        moves.append(
-            msgspec.structs.replace(
-                move,
-                alias_move_id=new_id(),
-                alias=PREVIOUS,
-                policy_version_id=pointed,
-                reason=f"champion moved: {move.reason}",
-            )
-        )
-    _check_clock(connection, moves)
-    insert_records(connection, moves)
-    return moves[0]
-
-
-def _is_proven(connection: Connection, version: PolicyVersion) -> bool:
-    where = {"content_hash": version.content_hash, "verdict": Verdict.LEARNED.value}
-    return bool(select_records(connection, Certificate, where, None, 1, False))
 
 
 def _check_proof(policy: str, proof: Proof | None) -> None:
@@ -386,22 +375,11 @@ def _certificate(content_hash: str, proof: Proof, moment: datetime) -> Certifica
     )
 
 
-def _check_clock(connection: Connection, moves: Iterable[AliasMove]) -> None:
-    """Returns if the new moves sort after the last one: the newest id says where an alias points."""
-    for move in moves:
-        last = _current_move(connection, move.policy, move.alias)
-        if last is not None and last.alias_move_id >= move.alias_move_id:
-            raise ConflictError(
-                f"{move.policy}@{move.alias} was last moved at {last.created_at.isoformat()}, which is later than this "
-                "machine's clock; set the clock and try again"
-            )
-
-
 def _removable(connection: Connection, policy: str, keep: int) -> list[PolicyVersion]:
     versions = all_records(connection, PolicyVersion, order="policy_version_id")
     own = [version for version in versions if version.policy == policy]
     parents = {version.parent_id for version in versions if version.policy != policy and version.parent_id}
-    unproven = {each.policy_version_id for each in own if not _is_proven(connection, each)}
+    unproven = {each.policy_version_id for each in own if not is_proven(connection, each)}
     return removable(own, keep, referred_versions(connection, policy) | parents, unproven)
 
 

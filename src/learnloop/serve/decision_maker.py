@@ -12,6 +12,7 @@ import numpy as np
 from learnloop.core.checks import check_name
 from learnloop.core.errors import ConflictError, LearnloopError
 from learnloop.core.records import Decision, DecisionMode, Reward
+from learnloop.decisions.learning.champion_watch import is_tested
 from learnloop.decisions.learning.learner import learns_in_updates
 from learnloop.decisions.learning.learner_process import LearnerPlace, LearnerProcess
 from learnloop.decisions.service.policies import Policies, registered_name
@@ -99,8 +100,11 @@ class DecisionMaker:
             self._is_set_up = True
 
     def _learn(self) -> None:
-        """Starts the learner as soon as there is something that it can learn from."""
+        """Starts the learner as soon as there is something that it can learn from, or a champion to be watched."""
         if self._learner is None or self._learner.num_starts:
+            return
+        if any(each.version_id is not None and is_tested(each.settings) for each in self.policies.snapshots()):
+            self._learner.start()
             return
         policies = [each for each in self.policies.snapshots() if learns_in_updates(each.settings)]
         is_apprentice = any(each.settings.mode is DecisionMode.APPRENTICE for each in policies)

@@ -54,6 +54,7 @@ _SINCE: Mapping[str, str] = MappingProxyType(
         "policy_settings": "0005",
         "learning_updates": "0005",
         "idempotent_answers": "0005",
+        "champion_tests": "0006",
     }
 )
 """The revision with which each table came that the first one did not have: older backups lack it."""

@@ -67,7 +67,7 @@ REPORTS: Mapping[type[Record], Report] = {
     Decision: Report("decision.made", ("agent_id", "policy", "episode_id", "action")),
     Reward: Report("reward.recorded", ("name", "value", "weight", "episode_id", "decision_id")),
     PolicyVersion: Report("policy.registered", ("policy", "version", "algorithm")),
-    AliasMove: Report("alias.moved", ("policy", "alias", "policy_version_id", "actor")),
+    AliasMove: Report("alias.moved", ("policy", "alias", "policy_version_id", "actor", "is_removal")),
     ModelCheckpoint: Report("checkpoint.saved", ("agent_id", "policy", "training_iteration")),
     PolicySettings: Report("settings.changed", ("agent_id", "policy", "version", "author")),
     LearningUpdate: Report("learning.updated", ("agent_id", "policy", "verdict", "policy_version_id", "error")),

@@ -118,6 +118,7 @@ policy_aliases = _table(
     records.AliasMove,
     "policy_aliases",
     Column("policy_version_id", TEXT, ForeignKey("policy_versions.policy_version_id"), nullable=False),
+    Column("is_removal", BOOLEAN, nullable=False, server_default=false()),
     Index(None, "policy", "alias"),
     Index(None, "policy_version_id"),
 )
@@ -158,6 +159,7 @@ policy_settings = _table(records.PolicySettings, "policy_settings", UniqueConstr
 learning_updates = _table(
     records.LearningUpdate, "learning_updates", Index(None, "agent_id", "policy", "learning_update_id")
 )
+champion_tests = _table(records.ChampionTest, "champion_tests", Index(None, "agent_id", "policy", "champion_test_id"))
 idempotent_answers = _table(records.IdempotentAnswer, "idempotent_answers", Index(None, "created_at"))
 model_checkpoints = _table(records.ModelCheckpoint, "model_checkpoints", Index(None, "agent_id"))
 api_keys = _table(records.ApiKey, "api_keys", Column("secret_hash", TEXT, nullable=False, unique=True))

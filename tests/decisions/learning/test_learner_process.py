@@ -18,11 +18,12 @@ import psutil
 import pytest
 
 from learnloop.core.clock import now
-from learnloop.core.records import Decision, LearningUpdate, PolicySettings, PolicyVersion, Reward
+from learnloop.core.records import ChampionTest, Decision, LearningUpdate, PolicySettings, PolicyVersion, Reward
 from learnloop.decisions.learning.learner_process import NICENESS, LearnerPlace, LearnerProcess
-from learnloop.decisions.service.settings import DecisionSettings
+from learnloop.decisions.service.settings import DecisionSettings, LearningSettings
 from learnloop.registry import Registry
 from learnloop.store import Store
+from tests.decisions.champion_world import SETTINGS, World
 from tests.decisions.population import NAME, Population
 from tests.repeats import repeats
 from tests.waiting import eventually, is_running
@@ -89,6 +90,23 @@ def test_it_learns_beside_the_server(
     users.live(1)
     wait_until(lambda: opened.count(LearningUpdate) == 2)
     assert learner.num_starts == 1
+
+
+def test_it_watches_what_is_served(opened: Store, place: LearnerPlace, learner: LearnerProcess) -> None:
+    """It needs no new update for that: the settings ask for more rewards than ever come."""
+    patient = msgspec.structs.replace(SETTINGS, learning=LearningSettings(min_new_rewards=1_000_000))
+    world = World(opened, Registry(opened, Path(place.versions)), patient)
+    bad = world.champion("a0")
+    learner.start()
+    wait_until(lambda: learner.news is not None)
+    world.live(200)
+    wait_until(lambda: opened.count(ChampionTest) == 1)
+    assert world.serving() == bad
+    world.earns["a0"] = 0.0
+    world.live(600)
+    wait_until(lambda: world.serving() is None)
+    wait_until(lambda: learner.news is not None and learner.news.state == "put out")
+    assert opened.count(LearningUpdate) == 1
 
 
 def test_it_is_started_again_when_it_was_killed(opened: Store, place: LearnerPlace, learner: LearnerProcess) -> None:

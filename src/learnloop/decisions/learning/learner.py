@@ -28,14 +28,17 @@ from learnloop.core.records import Decision, DecisionMode, LearningUpdate, Polic
 from learnloop.core.seeding import derive_seed
 from learnloop.decisions.learning.apprentice import apprentice_candidate
 from learnloop.decisions.learning.candidates import Candidate, bandit_candidate
+from learnloop.decisions.learning.champion_watch import DECISION_SEQUENCE
 from learnloop.decisions.learning.episode_candidates import episode_candidate
+from learnloop.decisions.log import LogFilter, newest_decisions
 from learnloop.decisions.service.champions import champion_of
-from learnloop.decisions.service.settings import DecisionSettings, VersionedSettings
+from learnloop.decisions.service.settings import MIN_WINDOW, DecisionSettings, VersionedSettings
 from learnloop.evaluation import Verification, VerificationOptions, verify_learning
 from learnloop.evaluation.controls import RANDOM, TRAINED
 from learnloop.registry import Alias, Registry
 from learnloop.registry.references import CHAMPION
 from learnloop.store import Store
+from learnloop.store.queries.champions import newest_put_out
 from learnloop.store.queries.news import num_imitated_since, num_rewarded_since
 
 ACTOR = "learner"
@@ -44,8 +47,6 @@ NUM_REPLICAS = 9
 MIN_CONTROLS = 39
 MAX_CONTROLS = 399
 """Each shuffled control is a training: a smaller ``alpha`` than these can show is refused."""
-DECISION_SEQUENCE = "log/decision_sequence"
-"""The metric that says up to which decision of the log an update looked; apprentices learn from decisions."""
 
 _log = logging.getLogger(__name__)
 
@@ -94,6 +95,10 @@ class Learner:
             return None
         if self.num_new(agent_id, policy, chosen) < chosen.learning.min_new_rewards:
             return None
+        newer = self._newer(agent_id, policy, chosen)
+        if newer is None:
+            return None
+        chosen = newer
         started, clock = now(), time.perf_counter()
         record = LearningUpdate(
             learning_update_id=new_id(),
@@ -118,6 +123,21 @@ class Learner:
         record = msgspec.structs.replace(record, metrics=metrics, ended_at=now())
         self._store.write([record])
         return record
+
+    def _newer(self, agent_id: str, policy: str, settings: DecisionSettings) -> DecisionSettings | None:
+        """Returns settings by which nothing is learned or judged that is older than the last champion's failure.
+
+        What put it out is newer than what it was proven on, so that must not prove it again. None: too little has come
+        since. An apprentice learns from no rewards, and does not ask.
+        """
+        since = self._store.read(newest_put_out, agent_id, policy)
+        if since is None or settings.mode is DecisionMode.APPRENTICE:
+            return settings
+        learning = settings.learning
+        number = len(newest_decisions(self._store, agent_id, policy, learning.window, LogFilter(since=since)))
+        if number < max(learning.min_new_rewards, MIN_WINDOW):
+            return None
+        return msgspec.structs.replace(settings, learning=msgspec.structs.replace(learning, window=number))
 
     def _make_version(self, begun: LearningUpdate, settings: DecisionSettings) -> LearningUpdate:
         """Makes a candidate, judges it, has it served if it is proven, and returns the record with what came of it."""

@@ -1,6 +1,7 @@
 """The learner as a process of its own, so that learning never holds up a decision.
 
-It runs beside the server at a lower priority and on one thread. The two share nothing but the store and the folder of
+It runs beside the server at a lower priority, and trains on one thread; another watches what is served, so that no
+training holds that up. The two processes share nothing but the store and the folder of
 versions: what was learned is served because the alias ``champion`` moved. The process may be ended at any time: an
 update is whole in the store, or not there.
 """
@@ -11,7 +12,8 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -51,9 +53,9 @@ class LearnerNews(msgspec.Struct, frozen=True, kw_only=True):
     """What a learner says of itself."""
 
     state: str
-    """``ready``, ``updated`` or ``waiting``."""
+    """``ready``, ``updated``, ``put out`` or ``waiting``."""
     what: str = ""
-    """Which update, or why it waits."""
+    """Which update, what was put out and why, or why it waits."""
 
 
 # In the learner's process -----------------------------------------------------------------------------------------
@@ -62,19 +64,22 @@ class LearnerNews(msgspec.Struct, frozen=True, kw_only=True):
 def work(channel: Channel) -> NoReturn:
     """Updates the policies of the place that the first message names whenever they have news, one after another.
 
-    A store that is away, locked or not there yet is waited for, and the reason is told.
+    Beside that it watches what is served. A store that is away, locked or not there yet is waited for, and the reason
+    is told.
     """
     logging.basicConfig(level=logging.WARNING, format="learner: %(levelname)s %(message)s")
     place = msgspec.json.decode(channel.receive(), type=LearnerPlace)
+    telling = threading.Lock()
 
     def tell(news: LearnerNews) -> None:
-        channel.send(msgspec.json.encode(news))
+        with telling:
+            channel.send(msgspec.json.encode(news))
 
     while True:
         try:
-            with _open(place) as store:
+            with _open(place) as store, _watched(store, place, tell):
                 tell(LearnerNews(state="ready"))
-                _watch(store, place, tell)
+                _learn(store, place, tell)
         except LearnloopError as error:
             tell(LearnerNews(state="waiting", what=str(error)))
             _log.warning("waiting: %s", error)
@@ -91,7 +96,40 @@ def _open(place: LearnerPlace) -> Store:
     return Store.open(place.database, blobs=blobs, upgrade=False)
 
 
-def _watch(store: Store, place: LearnerPlace, tell: Callable[[LearnerNews], None]) -> NoReturn:
+@contextmanager
+def _watched(store: Store, place: LearnerPlace, tell: Callable[[LearnerNews], None]) -> Iterator[None]:
+    """Has a thread watch what is served, as long as what is within runs."""
+    stop = threading.Event()
+    thread = threading.Thread(target=_watch, args=(store, place, tell, stop), name="champion-watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(1.0)  # what it is at is made good by the next look
+
+
+def _watch(store: Store, place: LearnerPlace, tell: Callable[[LearnerNews], None], stop: threading.Event) -> None:
+    """Looks at what champions decide until ``stop``; a store that refuses is asked again at the next look."""
+    from learnloop.decisions.learning.champion_watch import ChampionWatch
+    from learnloop.registry import Registry
+
+    watch = ChampionWatch(store, Registry(store, Path(place.versions)))
+    while not stop.wait(place.poll_seconds):
+        try:
+            tests = watch.look()
+        except LearnloopError as error:
+            _log.warning("champions are not watched: %s", error)
+            continue
+        except Exception:  # noqa: BLE001 - whatever fails is told; it is tried again, and learning goes on
+            _log.warning("champions are not watched", exc_info=True)
+            continue
+        for test in tests:
+            if test.put_out_at is not None:
+                tell(LearnerNews(state="put out", what=f"{test.agent_id}.{test.policy}: {test.reason}"))
+
+
+def _learn(store: Store, place: LearnerPlace, tell: Callable[[LearnerNews], None]) -> NoReturn:
     """Updates the policies that have news; those with too little of it come again with the next."""
     from learnloop.decisions.learning.learner import Learner  # numpy and all that learns, once the store is there
     from learnloop.decisions.service.settings_store import current

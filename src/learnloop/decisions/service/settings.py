@@ -16,6 +16,7 @@ from learnloop.core.errors import UsageError
 from learnloop.core.records import MAX_REWARD, DecisionMode
 
 MAX_ACTIONS = 1_000
+MIN_WINDOW = 10
 MAX_WAIT_SECONDS = 366 * 86_400.0
 
 
@@ -34,9 +35,29 @@ class LearningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     def __post_init__(self) -> None:
         """Refuses values without a meaning."""
         check_range("min_new_rewards", self.min_new_rewards, 1, 10_000_000)
-        check_range("window", self.window, 10, 1_000_000)
+        check_range("window", self.window, MIN_WINDOW, 1_000_000)
         check_range("held_out_share", self.held_out_share, 0.1, 0.9)
         check_range("alpha", self.alpha, 0.005, 0.5)
+
+
+class ChampionTestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the version that is served is tested against what is tried besides it, and put out where it is worse."""
+
+    enabled: bool = True
+    alpha: float = 0.05
+    """The probability with which a version that is no worse is put out within 20,000 decisions, at the most."""
+    reward_range: tuple[float, float] | None = None
+    """The lowest and the highest reward; None: those of the log from before the version was served."""
+
+    def __post_init__(self) -> None:
+        """Refuses values without a meaning."""
+        check_range("champion_test.alpha", self.alpha, 1e-6, 0.5)
+        for end in self.reward_range or ():
+            check_range("champion_test.reward_range", end, -MAX_REWARD, MAX_REWARD)
+        if self.reward_range is not None and not self.reward_range[0] < self.reward_range[1]:
+            raise UsageError(
+                f"champion_test.reward_range is {self.reward_range}; give the lowest reward and one above it"
+            )
 
 
 class NetworkConfig(
@@ -73,6 +94,7 @@ class DecisionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """What learns: ``online`` from each reward as it comes, and serves what it knows by then; ``hashed`` (any features
     of contexts and actions) and ``network`` (over episodes) in updates, of which those are served that are proven."""
     learning: LearningSettings = LearningSettings()
+    champion_test: ChampionTestSettings = ChampionTestSettings()
     reward_wait_seconds: float | None = None
     """After so long a decision without a reward gets ``default_reward``; None: never, it stays unknown."""
     default_reward: float | None = None

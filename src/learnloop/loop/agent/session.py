@@ -22,6 +22,7 @@ from learnloop.core.records import Decision, Episode, Json, LearningUpdate
 from learnloop.core.rewards import RewardTarget
 from learnloop.decisions import Choice, DecisionRequest, DecisionSettings, Policies, Slot
 from learnloop.decisions.inputs import plain_actions, plain_context, plain_mask, plain_vector
+from learnloop.decisions.learning.champion_watch import ChampionWatch
 from learnloop.decisions.learning.learner import Learner
 from learnloop.decisions.service.policies import policy_name
 from learnloop.decisions.service.request import check_slots
@@ -260,17 +261,16 @@ class Loop(Capture, Closing):
         """Tries to make a better version of a policy that learns in updates; returns the record of it.
 
         The same that the server's learner does beside it: where the log has enough news, a candidate is trained, judged
-        on held-out decisions, and chosen by from then on if it is proven. None: there is too little news, or the policy
-        learns online.
+        on held-out decisions, and chosen by from then on if it is proven. Before that, a champion that is worse than
+        what is tried besides it is put out. None: there is too little news, or the policy learns online.
 
         Raises:
             StoreError, UnreachableError: the store refuses; nothing was recorded.
         """
         self.flush()
-        store = self.workspace.store
-        record = Learner(store, self.workspace.registry).update(
-            self.agent_id, name, current(store, self.agent_id, name)
-        )
+        store, registry = self.workspace.store, self.workspace.registry
+        ChampionWatch(store, registry).look(self.agent_id, name)
+        record = Learner(store, registry).update(self.agent_id, name, current(store, self.agent_id, name))
         self._policies.refresh()
         return record
 

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from learnloop.core.clock import now
-from learnloop.core.records import Decision, DecisionActivation, LearningUpdate, PolicySettings, Reward
+from learnloop.core.records import (
+    ChampionTest,
+    Decision,
+    DecisionActivation,
+    LearningUpdate,
+    PolicySettings,
+    Reward,
+)
 from learnloop.core.rewards import RewardParts, RewardState, RewardTarget, state_of
 from learnloop.loop.decisions.changes import activate
 from learnloop.loop.nouns.listing import Listing, Noun, Page, columns, keyed_page, newest_page
@@ -177,6 +184,17 @@ class Decisions(Noun):
         given = {"agent_id": agent, "policy": policy}
         return keyed_page(self._workspace.store, LearningUpdate, given, _UPDATE, limit=limit, after=after)
 
+    def champion_tests(
+        self, agent: str, policy: str, *, limit: int = 50, after: str | None = None
+    ) -> Page[ChampionTest]:
+        """Returns how the versions of a policy fared while they were served, the newest first.
+
+        Raises:
+            UsageError: the limit is out of range.
+        """
+        given = {"agent_id": agent, "policy": policy}
+        return keyed_page(self._workspace.store, ChampionTest, given, _CHAMPION, limit=limit, after=after)
+
     def settings(self, agent: str, policy: str) -> VersionedSettings:
         """Returns how a policy chooses and learns, with the version of these settings; version 0: the defaults."""
         from learnloop.decisions.service.settings_store import current
@@ -226,4 +244,7 @@ class Decisions(Noun):
 
 _DECISION = columns("decision_id", "agent_id", "policy", "episode_id", "action", "propensity", "mode", "created_at")
 _UPDATE = columns("learning_update_id", "ended_at", "verdict", "num_samples", "num_held_out", "error")
+_CHAMPION = columns(
+    "champion_test_id", "policy_version_id", "num_decisions", "num_others", "num_missing", "evidence", "put_out_at"
+)
 _SETTINGS = columns("version", "created_at", "author")

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from learnloop.core.errors import ConflictError
 from learnloop.core.ids import check_cursor
-from learnloop.core.records import ApiScope, LearningUpdate, PolicySettings
+from learnloop.core.records import ApiScope, ChampionTest, LearningUpdate, PolicySettings
 from learnloop.decisions.learning.apprentice import MatchRate
 from learnloop.decisions.service.policies import registered_name
 from learnloop.decisions.service.settings import DecisionSettings, VersionedSettings, read_settings
@@ -50,6 +50,10 @@ class SettingsHistory(ListBody[PolicySettings], frozen=True, kw_only=True):
 
 class UpdateList(ListBody[LearningUpdate], frozen=True, kw_only=True):
     """A page of updates, the newest first."""
+
+
+class ChampionTestList(ListBody[ChampionTest], frozen=True, kw_only=True):
+    """A page of tests, the newest first."""
 
 
 class EvaluationBody(CounterfactualOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -144,6 +148,23 @@ async def get_updates(
     check_cursor(after)
     page = await service.call(service.workspace.decisions.updates, agent_id, policy, limit=limit, after=after)
     return answer(UpdateList(data=page, next_cursor=page.next_cursor))
+
+
+@operations.get(f"{_PATH}/champion-tests", scope=ApiScope.READ, response=ChampionTestList)
+async def get_champion_tests(
+    request: Request,
+    agent_id: str,
+    policy: str,
+    limit: Limit = 50,
+    after: Text = None,
+) -> Response:
+    """List how versions fared, while they were served, against what was tried besides them, the newest first."""
+    service = service_of(request)
+    registered_name(agent_id, policy)
+    check_cursor(after)
+    tests = service.workspace.decisions.champion_tests
+    page = await service.call(tests, agent_id, policy, limit=limit, after=after)
+    return answer(ChampionTestList(data=page, next_cursor=page.next_cursor))
 
 
 @operations.get(f"{_PATH}/match-rate", scope=ApiScope.READ, response=MatchRate)
