@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterator
 
 import msgspec
@@ -22,6 +23,7 @@ from learnloop.evaluation.champion_test import (
     decisions_until_out,
     without_capital,
 )
+from tests.project import ROOT
 from tests.repeats import repeats
 
 OUTCOMES = list(itertools.product((True, False), (1.0, 0.0)))
@@ -204,6 +206,17 @@ def test_what_is_stated_follows_from_gap_and_exploration() -> None:
     ):
         with pytest.raises(UsageError):
             decisions_until_out(**{"gap": 0.3, "other_share": 0.1, **wrong})
+
+
+def test_the_page_states_what_the_function_does() -> None:
+    page = (ROOT / "docs" / "decisions.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\.\d\d) \| (.+) \|$", page, re.MULTILINE)
+    assert len(rows) == 5
+    for gap, cells in rows:
+        found = [decisions_until_out(float(gap), share) for share in (0.05, 0.1, 0.2, 0.3)]
+        assert cells.split(" | ") == ["over 20,000" if each is None else f"{each:,}" for each in found]
+    stated = [decisions_until_out(0.35, share, reward=0.05, fall=0.65) for share in (0.05, 0.1, 0.18)]
+    assert "stated {}, {} and {} decisions".format(*stated) in page
 
 
 @pytest.mark.parametrize("hidden", ["failures of the others", "successes of the champion"])

@@ -17,11 +17,14 @@ import numpy as np
 import pytest
 
 import learnloop as ll
+from learnloop.algorithms import BanditTrainer
 from learnloop.core.errors import ActionError, ConflictError, ContextError, NotFoundError, RewardError, UsageError
+from learnloop.core.protocols import Sample
 from learnloop.core.records import Decision, Episode, EpisodeStatus, PolicyVersion, Reward, Span, Verdict
 from learnloop.decisions.online.learner import OnlineLearner
 from learnloop.loop import Loop, Workspace, find_settings
 from learnloop.loop.rewards.rewarding import RewardProcess
+from learnloop.registry import Proof
 from tests.waiting import PATIENCE_SECONDS, eventually
 
 
@@ -441,3 +444,31 @@ def test_options_that_are_no_numbers(options: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=next(iter(options))):
         ll.Loop("packer", home=tmp_path, **options)
     assert not (tmp_path / "learnloop.db").exists()
+
+
+def test_learn_puts_out_a_champion_that_is_worse_than_what_is_tried(tmp_path: Path) -> None:
+    """Of a policy that learns online: it is served the version, then again what it has learned by then."""
+    with ll.Loop("bot", home=tmp_path / "home", seed=1) as loop:
+        loop.policy("p", epsilon=0.3)
+        actions = ["a0", "a1"]
+        for _ in range(100):
+            loop.reward(loop.choose("p", actions, context={"x": 1.0}), earned=0.5)
+        loop.flush()
+        workspace = loop.workspace
+        samples = [
+            Sample(f"u{row}", {"x": 1.0}, actions, None, actions[row % 2], 0.5, 1.0 - row % 2) for row in range(40)
+        ]
+        artifact = BanditTrainer().train(samples, 0).to_artifact()
+        version = workspace.registry.register("bot.p", artifact, Proof(verdict=Verdict.LEARNED, reasons=[]), lineage={})
+        workspace.policies.alias("bot.p", "champion", reason="test")
+        assert loop.learn("p") is None
+        for _ in range(400):
+            choice = loop.choose("p", actions, context={"x": 1.0})
+            loop.reward(choice, earned=float(choice == "a1"))
+        assert loop.snapshot("p").version_id == version.policy_version_id
+        assert loop.learn("p") is None
+        assert loop.snapshot("p").version_id is None
+        (test,) = workspace.decisions.champion_tests("bot", "p")
+        assert test.put_out_at is not None
+        (update,) = workspace.decisions.updates("bot", "p")
+        assert update.verdict is Verdict.REGRESSED
