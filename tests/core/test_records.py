@@ -12,8 +12,8 @@ import pytest
 
 from learnloop.core import records
 from learnloop.core.errors import TransitionError
-from learnloop.core.lifecycles import check_transition
-from learnloop.core.records import EPISODE_TRANSITIONS, EpisodeStatus, Record, Reward
+from learnloop.core.lifecycles import EPISODE_TRANSITIONS, check_transition
+from learnloop.core.records import EpisodeStatus, Record, Reward
 
 KINDS = [kind for kind in vars(records).values() if isinstance(kind, type) and issubclass(kind, Record)]
 KINDS.remove(Record)

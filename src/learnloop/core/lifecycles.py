@@ -7,8 +7,27 @@ from enum import StrEnum
 from typing import Self, TypeVar
 
 from learnloop.core.errors import TransitionError, one_of
+from learnloop.core.records import EpisodeStatus, LabelStatus
 
 State = TypeVar("State", bound=StrEnum)
+
+EPISODE_TRANSITIONS: Mapping[EpisodeStatus, frozenset[EpisodeStatus]] = {
+    EpisodeStatus.RUNNING: frozenset({EpisodeStatus.COMPLETED, EpisodeStatus.FAILED}),
+    EpisodeStatus.COMPLETED: frozenset(),
+    EpisodeStatus.FAILED: frozenset(),
+}
+"""The allowed changes of an episode's status; a status without any is final."""
+
+REOPENED_SOURCES = frozenset({"otlp"})
+"""Sources of episodes whose spans come from others, in any order: one that ended runs again when a span comes late, and
+says so (``episode.reopened``). All other episodes stay as they ended."""
+
+LABEL_TRANSITIONS: Mapping[LabelStatus, frozenset[LabelStatus]] = {
+    LabelStatus.OPEN: frozenset({LabelStatus.ANSWERED, LabelStatus.SKIPPED}),
+    LabelStatus.ANSWERED: frozenset(),
+    LabelStatus.SKIPPED: frozenset(),
+}
+"""The allowed changes of a label request's status; a status without any is final."""
 
 
 def check_transition(table: Mapping[State, frozenset[State]], subject: str, current: State, wanted: State) -> None:

@@ -17,14 +17,11 @@ import msgspec
 Json = Mapping[str, Any]
 """What a JSON object can hold: text keys; text, numbers, booleans, None, lists and objects as values."""
 
-
 MAX_REWARD = 1e100
 """The largest value x weight that can be learned from: sums, squares and differences of such stay finite."""
 
-
 TOTAL = "total"
 """The name of the part of a reward that is the whole of it: where it is known, other parts beside it are metrics."""
-
 
 DEFAULT = "default"
 """The name of the part of a reward that a policy's settings give to a decision nobody rewarded in time. It counts only
@@ -37,18 +34,6 @@ class EpisodeStatus(StrEnum):
     RUNNING = "running"
     COMPLETED = "completed"
     FAILED = "failed"
-
-
-EPISODE_TRANSITIONS: Mapping[EpisodeStatus, frozenset[EpisodeStatus]] = {
-    EpisodeStatus.RUNNING: frozenset({EpisodeStatus.COMPLETED, EpisodeStatus.FAILED}),
-    EpisodeStatus.COMPLETED: frozenset(),
-    EpisodeStatus.FAILED: frozenset(),
-}
-"""The allowed changes of an episode's status; a status without any is final."""
-
-REOPENED_SOURCES = frozenset({"otlp"})
-"""Sources of episodes whose spans come from others, in any order: one that ended runs again when a span comes late, and
-says so (``episode.reopened``). All other episodes stay as they ended."""
 
 
 class SpanStatus(StrEnum):
@@ -456,14 +441,6 @@ class LabelStatus(StrEnum):
     OPEN = "open"
     ANSWERED = "answered"
     SKIPPED = "skipped"
-
-
-LABEL_TRANSITIONS: Mapping[LabelStatus, frozenset[LabelStatus]] = {
-    LabelStatus.OPEN: frozenset({LabelStatus.ANSWERED, LabelStatus.SKIPPED}),
-    LabelStatus.ANSWERED: frozenset(),
-    LabelStatus.SKIPPED: frozenset(),
-}
-"""The allowed changes of a label request's status; a status without any is final."""
 
 
 class LabelRequest(Record, frozen=True, kw_only=True):

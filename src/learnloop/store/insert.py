@@ -11,9 +11,8 @@ from sqlalchemy import Connection, select, update
 
 from learnloop.core.clock import now
 from learnloop.core.errors import UsageError
+from learnloop.core.lifecycles import EPISODE_TRANSITIONS, REOPENED_SOURCES
 from learnloop.core.records import (
-    EPISODE_TRANSITIONS,
-    REOPENED_SOURCES,
     Agent,
     AliasMove,
     Decision,

@@ -16,8 +16,8 @@ from learnloop.core.checks import check_number, check_range
 from learnloop.core.clock import now
 from learnloop.core.errors import ConflictError, NotFoundError, TransitionError, UsageError
 from learnloop.core.ids import new_id
-from learnloop.core.lifecycles import check_transition
-from learnloop.core.records import LABEL_TRANSITIONS, Episode, LabelRequest, LabelStatus, Reward
+from learnloop.core.lifecycles import LABEL_TRANSITIONS, check_transition
+from learnloop.core.records import Episode, LabelRequest, LabelStatus, Reward
 from learnloop.core.rewards import LABEL, RewardTarget, new_rewards
 from learnloop.store import Connection, Store, insert_records
 from learnloop.store.queries.episodes import episode_states

@@ -11,7 +11,8 @@ from functools import reduce
 
 import msgspec
 
-from learnloop.core.records import EPISODE_TRANSITIONS, Record, Reward, Span
+from learnloop.core.lifecycles import EPISODE_TRANSITIONS
+from learnloop.core.records import Record, Reward, Span
 from learnloop.store import Connection, insert_records
 from learnloop.store.insert import reopen_episodes
 from learnloop.store.queries.episodes import episode_states

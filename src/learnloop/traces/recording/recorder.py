@@ -19,8 +19,8 @@ import msgspec
 
 from learnloop.core.errors import UsageError
 from learnloop.core.ids import new_id
-from learnloop.core.lifecycles import check_transition
-from learnloop.core.records import EPISODE_TRANSITIONS, Episode, EpisodeStatus, Json, Record, Span, SpanStatus
+from learnloop.core.lifecycles import EPISODE_TRANSITIONS, check_transition
+from learnloop.core.records import Episode, EpisodeStatus, Json, Record, Span, SpanStatus
 from learnloop.traces.conversation.conversations import Conversations
 from learnloop.traces.recording.values import plain
 
