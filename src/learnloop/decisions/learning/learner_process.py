@@ -77,9 +77,9 @@ def work(channel: Channel) -> NoReturn:
 
     while True:
         try:
-            with _open(place) as store, _watched(store, place, tell):
+            with _open(place) as store, _watched(store, place, tell) as watching:
                 tell(LearnerNews(state="ready"))
-                _learn(store, place, tell)
+                _learn(store, place, tell, watching)
         except LearnloopError as error:
             tell(LearnerNews(state="waiting", what=str(error)))
             _log.warning("waiting: %s", error)
@@ -97,13 +97,13 @@ def _open(place: LearnerPlace) -> Store:
 
 
 @contextmanager
-def _watched(store: Store, place: LearnerPlace, tell: Callable[[LearnerNews], None]) -> Iterator[None]:
-    """Has a thread watch what is served, as long as what is within runs."""
+def _watched(store: Store, place: LearnerPlace, tell: Callable[[LearnerNews], None]) -> Iterator[threading.Thread]:
+    """Has a thread watch what is served, as long as what is within runs; yields it."""
     stop = threading.Event()
     thread = threading.Thread(target=_watch, args=(store, place, tell, stop), name="champion-watch", daemon=True)
     thread.start()
     try:
-        yield
+        yield thread
     finally:
         stop.set()
         thread.join(1.0)  # what it is at is made good by the next look
@@ -121,16 +121,19 @@ def _watch(store: Store, place: LearnerPlace, tell: Callable[[LearnerNews], None
         except LearnloopError as error:
             _log.warning("champions are not watched: %s", error)
             continue
-        except Exception:  # noqa: BLE001 - whatever fails is told; it is tried again, and learning goes on
-            _log.warning("champions are not watched", exc_info=True)
-            continue
         for test in tests:
             if test.put_out_at is not None:
                 tell(LearnerNews(state="put out", what=f"{test.agent_id}.{test.policy}: {test.reason}"))
 
 
-def _learn(store: Store, place: LearnerPlace, tell: Callable[[LearnerNews], None]) -> NoReturn:
-    """Updates the policies that have news; those with too little of it come again with the next."""
+def _learn(
+    store: Store, place: LearnerPlace, tell: Callable[[LearnerNews], None], watching: threading.Thread
+) -> NoReturn:
+    """Updates the policies that have news; those with too little of it come again with the next.
+
+    Raises:
+        RuntimeError: nothing is watched any more; this process is started again.
+    """
     from learnloop.decisions.learning.learner import Learner  # numpy and all that learns, once the store is there
     from learnloop.decisions.service.settings_store import current
     from learnloop.registry import Registry
@@ -138,6 +141,8 @@ def _learn(store: Store, place: LearnerPlace, tell: Callable[[LearnerNews], None
     learner = Learner(store, Registry(store, Path(place.versions)))
     looked = {policies_rewarded: 0, policies_imitating: 0}  # up to which sequence of the log each was answered
     while True:
+        if not watching.is_alive():
+            raise RuntimeError("the watch over what is served has ended")
         waiting: set[tuple[str, str]] = set()
         for question, sequence in looked.items():
             last: int | None = sequence
