@@ -17,10 +17,12 @@ from learnloop.training.proof import (
     CONTROLS,
     FROZEN,
     RANDOM,
+    Change,
     ReturnTest,
     Rivals,
     controls_needed,
     draw_controls,
+    find_drift,
     judge,
     judge_policy,
 )
@@ -165,3 +167,84 @@ def test_a_policy_against_itself_has_no_effect() -> None:
     assert proof.tests[0].effect == 0
     assert proof.tests[0].p_value == pytest.approx(1)
     assert proof.verdict is Verdict.NO_SIGNAL
+
+
+# --- rewards that change with the clock ---
+
+
+NOISE = np.random.default_rng(0).normal(0, 5, 100)
+"""What episodes differ by: each starts elsewhere."""
+
+
+@pytest.mark.parametrize("change", [-1.0, 1.0])
+def test_the_same_episodes_that_earn_more_or_less_than_before_are_drift(change: float) -> None:
+    learned, again = returns(100 + NOISE), returns(100 + NOISE + change)
+    drift = find_drift(learned, again, None, 0)
+    assert drift is not None
+    assert f"the policy earned {learned.mean:.4g} before its controls were trained and {again.mean:.4g} after" in drift
+    assert "in the same 100 episodes" in drift
+
+
+def test_a_policy_that_earns_the_same_again_has_not_drifted() -> None:
+    learned = returns(100 + NOISE)
+    assert find_drift(learned, learned, Change(learned.mean, learned), 0) is None
+    assert find_drift(learned, None, None, 0) is None
+
+
+def test_noise_alone_is_seldom_drift() -> None:
+    """A policy or an environment that draws anew: level .01, so of 200 more than 7 happen with probability .001."""
+    rng = np.random.default_rng(1)
+    found = 0
+    for seed in range(200):
+        learned, again = (returns(100 + NOISE[:30] + rng.normal(0, 3, 30)) for _ in range(2))
+        found += find_drift(learned, again, None, seed) is not None
+    assert found <= 7
+
+
+@pytest.mark.parametrize("change", [-1.0, 1.0])
+def test_either_side_counts_in_the_level_of_drift(change: float) -> None:
+    """All of n episodes changed the same way: by chance 2 / 2^n, which is below .01 from 8 on."""
+    for number, is_drift in ((7, False), (8, True)):
+        learned = returns(NOISE[:number])
+        again = returns(NOISE[:number] + change * np.arange(1, number + 1))
+        assert (find_drift(learned, again, None, 0) is not None) is is_drift
+
+
+def test_a_change_within_noise_is_found_where_episodes_are_many() -> None:
+    """A fall by one where each draw has a deviation of 3: z = 1 / (3 sqrt(2 / 400)) = 4.7."""
+    rng = np.random.default_rng(2)
+    starts = rng.normal(0, 5, 400)
+    learned, again = (returns(starts + rng.normal(0, 3, 400) - change) for change in (0.0, 1.0))
+    assert find_drift(learned, again, None, 0) is not None
+
+
+@pytest.mark.parametrize(("offset", "is_drift"), [(5.9, False), (-5.9, False), (6.1, True), (-6.1, True)])
+def test_a_policy_that_earns_what_training_saw_has_not_drifted(offset: float, is_drift: bool) -> None:
+    """The limit is six standard errors of a difference of two means, each of 50 episodes with a deviation of 2."""
+    since = returns([8.0, 12.0] * 25)
+    drift = find_drift(since, None, Change(10.0 + offset * 2 * np.sqrt(2 / 50), since), 0)
+    assert (drift is not None) is is_drift
+    assert drift is None or "when training chose it and earns 10 now, in the same 50 episodes" in drift
+
+
+def test_returns_without_any_noise_may_not_change_at_all() -> None:
+    since = returns([10.0] * 20)
+    assert find_drift(since, None, Change(10.0, since), 0) is None
+    assert find_drift(since, None, Change(10.0 * (1 + 1e-12), since), 0) is None
+    assert find_drift(since, None, Change(10.001, since), 0) is not None
+
+
+@pytest.mark.parametrize("change", [-1.0, 1.0])
+def test_drift_makes_any_verdict_inconclusive(change: float) -> None:
+    """What was learned is far better than all others, and far worse."""
+    frozen = returns(NOISE)
+    for level, verdict in ((200.0, Verdict.LEARNED), (-200.0, Verdict.REGRESSED)):
+        learned = returns(level + NOISE)
+        rivals = Rivals(frozen, frozen, [level], [0.0] * 19)
+        assert judge_policy(learned, rivals, seed=0, again=learned).verdict is verdict
+        proof = judge_policy(learned, rivals, seed=0, again=returns(level + NOISE + change))
+        assert proof.verdict is Verdict.INCONCLUSIVE
+        assert "before its controls were trained" in proof.reasons[0]
+        since = judge_policy(learned, rivals, seed=0, as_trained=Change(level + 100, learned))
+        assert since.verdict is Verdict.INCONCLUSIVE
+        assert "when training chose it" in since.reasons[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import gymnasium
@@ -85,32 +85,87 @@ def evaluate_returns(
             gymnasium's rules.
         NotFoundError: there is no environment of this name.
     """
-    check_whole("num_episodes", num_episodes)
-    check_whole("max_envs", max_envs)
+    found = evaluate_side_by_side(
+        {"": policy},
+        env,
+        num_episodes=num_episodes,
+        seed=seed,
+        env_kwargs=env_kwargs,
+        max_envs=max_envs,
+        max_episode_steps=max_episode_steps,
+        num_turns=1,
+    )
+    return found[""]
+
+
+def evaluate_side_by_side(
+    policies: Mapping[str, BatchPolicy],
+    env: str | EnvMaker | gymnasium.Env[Any, Any],
+    *,
+    num_episodes: int = 20,
+    seed: int,
+    env_kwargs: Mapping[str, Any] | None = None,
+    max_envs: int = 64,
+    max_episode_steps: int | None = None,
+    num_turns: int = 12,
+) -> dict[str, Returns]:
+    """Returns what each of ``policies`` earns in the same episodes, as ``evaluate_returns`` would, by their names.
+
+    They take turns, each turn in another order, so that an environment that changes with the clock changes for all of
+    them alike.
+
+    Args:
+        policies: what is judged, by name.
+        env: as for ``evaluate_returns``.
+        num_episodes: how many, of each.
+        seed: of the episodes.
+        env_kwargs: as for ``evaluate_returns``.
+        max_envs: at most so many episodes run at once.
+        max_episode_steps: as for ``evaluate_returns``.
+        num_turns: in how many parts the episodes are played, at most one an episode.
+
+    Raises:
+        UsageError: as ``evaluate_returns``.
+        NotFoundError: there is no environment of this name.
+    """
+    for name, value in {"num_episodes": num_episodes, "max_envs": max_envs, "num_turns": num_turns}.items():
+        check_whole(name, value)
     if max_episode_steps is not None:
         check_whole("max_episode_steps", max_episode_steps)
     check_whole("seed", seed, None)
     if env_kwargs is not None and not isinstance(env_kwargs, Mapping):
         raise UsageError(f"env_kwargs is {env_kwargs!r}; arguments by their names are needed, or None")
-    made, label = _make(env, min(num_episodes, max_envs), env_kwargs)
+    turns = np.array_split(np.arange(num_episodes), min(num_turns, num_episodes))
+    made, label = _make(env, min(len(turns[0]), max_envs), env_kwargs)
+    played: dict[str, list[_Games]] = {name: [] for name in policies}
     try:
         spaces = spaces_of(made[0].env)
-        _check_policy(policy, spaces, label)
+        for policy in policies.values():
+            _check_policy(policy, spaces, label)
         limit = max_episode_steps or made[0].max_steps or _spec_limit(made[0].env) or MAX_EPISODE_STEPS
-        games = _Games(SyncEnvs(made, label, spaces), num_episodes, seed, limit)
-        games.play(policy)
+        for number, turn in enumerate(turns):
+            order = list(policies)
+            for name in np.roll(order, -number).tolist():
+                games = _Games(SyncEnvs(made[: len(turn)], label, spaces), range(turn[0], turn[-1] + 1), seed, limit)
+                games.play(policies[name])
+                played[name].append(games)
     finally:
         if not isinstance(env, gymnasium.Env):
             for each in made:
                 each.env.close()
+    return {name: _returns_of(games, label, seed, limit) for name, games in played.items()}
+
+
+def _returns_of(played: Sequence[_Games], label: str, seed: int, limit: int) -> Returns:
+    returns = np.concatenate([games.returns for games in played])
     return Returns(
         env=label,
         seed=seed,
-        returns=tuple(games.returns.tolist()),
-        lengths=tuple(games.lengths.tolist()),
-        mean=float(games.returns.mean()),
-        std=float(games.returns.std()),
-        unfinished=tuple(sorted(games.unfinished)),
+        returns=tuple(returns.tolist()),
+        lengths=tuple(np.concatenate([games.lengths for games in played]).tolist()),
+        mean=float(returns.mean()),
+        std=float(returns.std()),
+        unfinished=tuple(sorted(games.first + number for games in played for number in games.unfinished)),
         max_episode_steps=limit,
     )
 
@@ -118,9 +173,11 @@ def evaluate_returns(
 class _Games:
     """Episodes that are being played: row j of the arrays is the episode that runs in env ``running[j]``."""
 
-    def __init__(self, envs: SyncEnvs, num_episodes: int, seed: int, limit: int) -> None:
-        self.returns = np.zeros(num_episodes)
-        self.lengths = np.zeros(num_episodes, dtype=np.int64)
+    def __init__(self, envs: SyncEnvs, episodes: range, seed: int, limit: int) -> None:
+        self.first = episodes.start
+        """The number of the first of these episodes, which those here are counted from."""
+        self.returns = np.zeros(len(episodes))
+        self.lengths = np.zeros(len(episodes), dtype=np.int64)
         self.unfinished: list[int] = []
         self._envs = envs
         self._seed = seed
@@ -166,7 +223,7 @@ class _Games:
         if self._next == len(self.returns):
             return False
         block = self._block
-        seed = derive_seed(self._seed, "evaluation", self._next) & SEED_BITS
+        seed = derive_seed(self._seed, "evaluation", self.first + self._next) & SEED_BITS
         self._envs.begin(self._running[row], block, row, seed)
         block.finals[row] = block.observations[row]  # what is chosen on next lies in finals
         block.final_masks[row] = block.masks[row]

@@ -30,7 +30,14 @@ MIN_EFFECT = 0.5
 """A difference from the frozen and the random policy must be at least so many pooled standard deviations of the
 returns: less is noise that many episodes make significant."""
 HELD_OUT_EPISODES = 100
-FROZEN, RANDOM, CONTROLS = "frozen", "random", "shuffled"
+LEARNED, FROZEN, RANDOM, CONTROLS = "learned", "frozen", "random", "shuffled"
+NUM_TURNS = 12
+"""The policies that are compared play held-out episodes in turns, so many of them."""
+DRIFT_ALPHA = 0.01
+"""How sure it must be that the environment changed while controls were trained, for nothing to be said."""
+MAX_CHANGE = 6.0
+"""More standard errors between what a policy earned when training chose it and what it earns now are no luck: being
+chosen as the best of some dozens of evaluations is worth two or three."""
 _NUM_CONTROLS = {1: 19, 2: 9, 3: 6, 4: 5}
 
 
@@ -107,6 +114,14 @@ class Rivals(NamedTuple):
     """That of each control; empty: the algorithm does not learn and has none."""
 
 
+class Change(NamedTuple):
+    """One policy in the same episodes, at two times."""
+
+    before: float
+    """The mean return then; the policy was chosen for it."""
+    now: Returns
+
+
 def draw_controls(
     trained: Sequence[float], num_controls: int, train: Callable[[Sequence[int]], Sequence[float]], batch: int
 ) -> list[float]:
@@ -130,8 +145,26 @@ def draw_controls(
     return found
 
 
-def judge_policy(learned: Returns, rivals: Rivals, *, seed: int) -> TrainingProof:
-    """Returns whether ``learned``, the returns of the judged policy, is better than all that it is judged against."""
+def judge_policy(
+    learned: Returns,
+    rivals: Rivals,
+    *,
+    seed: int,
+    again: Returns | None = None,
+    as_trained: Change | None = None,
+) -> TrainingProof:
+    """Returns whether ``learned``, the returns of the judged policy, is better than all that it is judged against.
+
+    Controls are trained after the run's seeds. Where rewards change with the clock the difference says nothing about
+    learning, so the judged policy is played again at the end: it must earn what it did in the same episodes.
+
+    Args:
+        learned: played in turns with the frozen and the random policy.
+        rivals: those, and the trainings.
+        seed: of the tests.
+        again: the judged policy in the same episodes, after all controls were trained; None: it is not known.
+        as_trained: what it earned when training chose it, and now; None: it is not known.
+    """
     tests = [
         _episode_test(FROZEN, learned, rivals.frozen, seed),
         _episode_test(RANDOM, learned, rivals.random, seed),
@@ -145,6 +178,9 @@ def judge_policy(learned: Returns, rivals: Rivals, *, seed: int) -> TrainingProo
     if unfinished and verdict is Verdict.LEARNED:
         verdict = Verdict.INCONCLUSIVE
         reasons = [f"{unfinished} held-out episodes did not end within {learned.max_episode_steps} steps", *reasons]
+    drift = find_drift(learned, again, as_trained, seed)
+    if drift is not None:
+        verdict, reasons = Verdict.INCONCLUSIVE, [drift, *reasons]
     return TrainingProof(
         verdict=verdict,
         reasons=reasons,
@@ -153,6 +189,33 @@ def judge_policy(learned: Returns, rivals: Rivals, *, seed: int) -> TrainingProo
         seed_means=list(rivals.seed_means),
         tests=tests,
     )
+
+
+def find_drift(learned: Returns, again: Returns | None, as_trained: Change | None, seed: int) -> str | None:
+    """Returns why rewards seem to change with the clock, whatever is done; None: they do not seem to.
+
+    The same policy in the same episodes: a two-sided sign-flip test over them, at ``DRIFT_ALPHA``, and a change since
+    training by more than ``MAX_CHANGE`` standard errors.
+    """
+    advice = "what was trained and its controls met different environments; let rewards depend on the episode alone"
+    if again is not None:
+        change = np.array(again.returns) - np.array(learned.returns)
+        flips = derive_seed(seed, "flips", "again")
+        p_value = 2 * min(sign_flip_p_value(sign * change, seed=flips) for sign in (1.0, -1.0))
+        if p_value <= DRIFT_ALPHA:
+            return (
+                f"the policy earned {learned.mean:.4g} before its controls were trained and {again.mean:.4g} after, in "
+                f"the same {len(again.returns)} episodes (p = {p_value:.2g}): {advice}"
+            )
+    if as_trained is not None:
+        now = as_trained.now
+        error = now.std * math.sqrt(2 / len(now.returns))
+        if abs(now.mean - as_trained.before) > MAX_CHANGE * error + 1e-9 * abs(now.mean):
+            return (
+                f"the policy earned {as_trained.before:.4g} when training chose it and earns {now.mean:.4g} now, in "
+                f"the same {len(now.returns)} episodes: {advice}"
+            )
+    return None
 
 
 def judge(tests: Sequence[ReturnTest]) -> tuple[Verdict, list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,12 +18,17 @@ from learnloop.core.extensions import POINTS, Kind
 from learnloop.core.ids import new_id
 from learnloop.core.seeding import derive_seed
 from learnloop.envs.registry import ADDED, evaluation_env
-from learnloop.evaluation.returns import Returns, evaluate_returns
+from learnloop.evaluation.returns import Returns, evaluate_side_by_side
 from learnloop.evaluation.seeds import SeedStatistics, summarise_seeds
 from learnloop.system.files import write_whole
 from learnloop.training.options import TrainingOptions
 from learnloop.training.proof import (
+    FROZEN,
     HELD_OUT_EPISODES,
+    LEARNED,
+    NUM_TURNS,
+    RANDOM,
+    Change,
     Rivals,
     TrainingProof,
     controls_needed,
@@ -83,11 +88,15 @@ class TrainedSeed:
         Raises:
             LearnloopError: as training.
         """
-
-        def returns(policy: NetworkPolicy) -> Returns:
-            return self._returns(policy, num_episodes)
-
-        learned = returns(self.policy)
+        chance = NetworkPolicy(
+            self.policy.spaces,
+            None,
+            outputs="uniform",
+            learned_by="random",
+            seed=derive_seed(self.seed, "random"),
+        )
+        arms = {LEARNED: self.policy, FROZEN: self.first, RANDOM: chance}
+        earned = self._side_by_side(arms, num_episodes)
         means = [late_return(result) for result in self.run.record.results]
         controls: list[float] = []
         if self.run.record.options.algorithm != "random":
@@ -97,23 +106,34 @@ class TrainedSeed:
                     return [late_return(result) for result in self.run.train_controls(numbers, processes, on_progress)]
 
                 controls = draw_controls(means, controls_needed(len(means)), train, processes.num_processes)
-        chance = NetworkPolicy(
-            self.policy.spaces,
-            None,
-            outputs="uniform",
-            learned_by="random",
-            seed=derive_seed(self.seed, "random"),
-        )
-        rivals = Rivals(returns(self.first), returns(chance), means, controls)
-        return judge_policy(learned, rivals, seed=self.seed)
+        again = self._returns(self.policy, num_episodes)
+        rivals = Rivals(earned[FROZEN], earned[RANDOM], means, controls)
+        return judge_policy(earned[LEARNED], rivals, seed=self.seed, again=again, as_trained=self._as_trained())
+
+    def _as_trained(self) -> Change | None:
+        """Returns what the policy earned when training chose it, and what it earns now in the same episodes."""
+        before, options = self.result.best_return, self.run.record.options
+        if before is None:
+            return None
+        seed = derive_seed(self.seed, "evaluation")
+        return Change(before, self._played({LEARNED: self.policy}, options.eval_episodes, seed, num_turns=1)[LEARNED])
+
+    def _side_by_side(self, policies: Mapping[str, NetworkPolicy], num_episodes: int) -> dict[str, Returns]:
+        return self._played(policies, num_episodes, derive_seed(self.seed, "held-out"), num_turns=NUM_TURNS)
 
     def _returns(self, policy: NetworkPolicy, num_episodes: int) -> Returns:
-        return evaluate_returns(
-            policy,
+        return self._played({LEARNED: policy}, num_episodes, derive_seed(self.seed, "held-out"), num_turns=1)[LEARNED]
+
+    def _played(
+        self, policies: Mapping[str, NetworkPolicy], num_episodes: int, seed: int, *, num_turns: int
+    ) -> dict[str, Returns]:
+        return evaluate_side_by_side(
+            policies,
             self.run.env,
             num_episodes=num_episodes,
-            seed=derive_seed(self.seed, "held-out"),
+            seed=seed,
             env_kwargs=self.run.record.options.env_kwargs or None,
+            num_turns=num_turns,
         )
 
 
