@@ -338,7 +338,8 @@ def test_prove_registers_what_learned(loop: Loop) -> None:
     assert version.metrics["reward"] > 0.8
     assert loop.workspace.registry.aliases("packer.route")["candidate"] == version
     _, comparison = ll.loop.evaluate(loop.workspace, "packer.route", "random")
-    assert comparison.difference > 0.25
+    # In truth .9 - .5; which units are held out is by chance, and the standard error of the difference is about .09.
+    assert abs(comparison.difference - 0.4) < 4 * 0.09
     assert comparison.p_value < 0.01
 
 
