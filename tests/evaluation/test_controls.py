@@ -1,13 +1,15 @@
 """Shuffled rewards move whole blocks between units of equal size."""
 
 from collections import Counter
+from itertools import permutations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from learnloop.core.protocols import Sample
-from learnloop.evaluation.controls import RewardShuffle, rank_p_values, resample_units
+from learnloop.evaluation.controls import RewardShuffle, rank_p_values, resample_units, staged_p_value
 
 
 def make(sizes: list[int]) -> list[Sample]:
@@ -73,14 +75,14 @@ def test_rank_counts_ties_against_learning() -> None:
 def test_rank_breaks_a_tie_of_held_out_reward_by_the_pull_of_the_training_rewards() -> None:
     chosen = [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
     rewards = [[9.0, 1.0], [5.1, 4.9], [4.9, 5.1], [4.9, 5.1]]  # the first two chose alike, for unlike reasons
-    assert ranks([1.0, 1.0, 0.0, 0.0], chosen, rewards, 0.5) == (2 * 1 / 4, 1.0)
+    assert ranks([1.0, 1.0, 0.0, 0.0], chosen, rewards, 0.5) == (1 / 4, 1.0)  # alone at the top of one rank
     assert ranks([1.0, 1.0, 0.0, 0.0], chosen, rewards, None) == (2 / 4, 4 / 4)
 
 
 def test_rank_of_one_that_went_against_its_rewards_is_worst() -> None:
     chosen = [[0.0, 1.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
     rewards = [[9.0, 1.0], [5.1, 4.9], [4.9, 5.1], [5.1, 4.9]]
-    assert ranks([0.0, 1.0, 0.5, 1.0], chosen, rewards, 0.5) == (1.0, 2 * 1 / 4)
+    assert ranks([0.0, 1.0, 0.5, 1.0], chosen, rewards, 0.5) == (1.0, 1 / 4)
 
 
 def test_rank_by_held_out_reward_alone_is_enough_where_the_pull_is_noise() -> None:
@@ -89,4 +91,27 @@ def test_rank_by_held_out_reward_alone_is_enough_where_the_pull_is_noise() -> No
     samples = [Sample("u0", {}, ["x", "y"], None, "x", 1e-4, 0.0), Sample("u1", {}, ["x", "y"], None, "x", 0.5, 0.0)]
     rewards = np.array([[1.0, 2.0], [2.0, 1.0], [2.0, 1.0], [2.0, 1.0]])
     found = rank_p_values(np.array([1.0, 0.1, 0.0, 0.1]), np.array(chosen), samples, rewards)
-    assert found.better == 2 * 1 / 4
+    assert found.better == 1 / 4
+
+
+def test_a_control_that_is_first_by_the_other_rank_counts() -> None:
+    """The first arm leads by held-out reward and another by the sum with the pull: each leads once, so p is 2 / 4."""
+    held_out = [1.0, 0.9, 0.0, 0.05]
+    chosen = [[0.4, 0.6], [1.0, 0.0], [0.5, 0.5], [0.5, 0.5]]
+    rewards = [[5.0, 5.1], [9.0, 1.0], [5.0, 5.1], [5.1, 5.0]]
+    assert ranks(held_out, chosen, rewards, 0.5)[0] == 2 / 4
+    assert ranks(held_out, chosen, rewards, None)[0] == 1 / 4
+
+
+def test_two_stages_have_the_level_of_one() -> None:
+    """Against an enumeration of where 2 + 3 controls and the policy may rank: 6! orders, all equally probable."""
+    num_first, number = 2, 5
+    outcomes = []
+    for order in permutations(range(number + 1)):  # order[0] is the policy's place, 0 the best
+        is_first_of_stage_one = all(order[control] > order[0] for control in range(1, num_first + 1))
+        outcomes.append(0 if is_first_of_stage_one else 1 + order[0])
+    for rank in range(1, number + 2):
+        share = sum(outcome <= rank for outcome in outcomes) / len(outcomes)
+        assert staged_p_value(rank, num_first, number) == pytest.approx(share)
+    # The best rank of all implies the best of the first stage: 1 / (2 + 1).
+    assert staged_p_value(1, num_first, number) == pytest.approx(1 / 3)

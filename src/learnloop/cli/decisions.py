@@ -92,7 +92,7 @@ def _say_import(found: DecisionImport) -> None:
     notes = {
         "{:,} decisions have no reward": found.num_without_reward,
         "{:,} decisions count only once they are activated": found.num_deferred - found.num_activated,
-        "{:,} decisions stand for others that were left out of the log (pdrop); it is kept, not used": (
+        "{:,} decisions stand for others that the log left out; estimates weigh them by 1 / (1 - pdrop)": (
             found.num_dropping
         ),
         "{:,} observations are of decisions that are not here": found.num_unmatched,
@@ -205,6 +205,9 @@ def activate(decision_id: str) -> None:
 @click.option("--until", metavar="TIME", help="Made before.")
 @click.option("--estimator", type=click.Choice(["dr", "ips", "snips"]), default="dr", show_default=True)
 @click.option("--max-missing", type=click.FloatRange(0, 1), help="A larger share without a reward is refused [0.01].")
+@click.option("--reward-range", type=(float, float), metavar="LOW HIGH", help="Rewards lie between: gives sure bounds.")
+@click.option("--held-out-share", type=float, help="Only units held out at this share, as versions were trained [all].")
+@click.option("--unit", help="What is independent: episode, task, or a feature or key such as user [episode].")
 @json_option
 def evaluate(agent: str, policy: str, targets: tuple[str, ...], **options: Any) -> None:
     """Show what other policies would have earned on the logged decisions.
@@ -213,6 +216,7 @@ def evaluate(agent: str, policy: str, targets: tuple[str, ...], **options: Any) 
     Examples:
       learnloop decisions evaluate shop banner
       learnloop decisions evaluate shop banner --target champion --target uniform --since 7d --json
+      learnloop decisions evaluate shop banner --reward-range 0 1 --held-out-share 0.4 --unit user
     """
     from learnloop.loop.decisions.counterfactual import CounterfactualOptions
     from learnloop.loop.workspace.times import parse_moment
@@ -232,9 +236,12 @@ def _print_evaluation(found: Counterfactual) -> None:
     print_table(("policy", "reward", "from", "to", "effective"), table, empty="")
     pending = f"; {found.num_pending:,} may still get one" if found.num_pending else ""
     say(f"{found.num_rewarded:,} of {found.num_decisions:,} decisions have a reward{pending}")
+    by_note: dict[str, list[str]] = {}
     for row in rows:
         for note in row["notes"]:
-            say(f"{row['policy']}: {note}", error=True)
+            by_note.setdefault(note, []).append(row["policy"])
+    for note, policies in by_note.items():
+        say(f"{', '.join(policies)}: {note}", error=True)
 
 
 @decisions.command("match-rate")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from learnloop.cli.output import json_option, open_workspace, print_listing, print_table, printed_json, say
+from learnloop.core.records import Verdict
 
 
 def not_empty(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -16,7 +19,7 @@ def not_empty(ctx: click.Context, parameter: click.Parameter, value: str) -> str
 
 @click.group()
 def policies() -> None:
-    """List, show, alias, evaluate and export policies; remove old versions."""
+    """List, show, prove, alias, evaluate and export policies; remove old versions."""
 
 
 @policies.command("list")
@@ -67,6 +70,47 @@ def show(name: str) -> None:
         say(f"certificate {certificate.certificate_id}: {certificate.verdict.value}")
         for reason in certificate.reasons:
             say(f"  {reason}")
+
+
+@policies.command("prove")
+@click.argument("agent")
+@click.argument("policy")
+@click.option("--unit", default="episode", help="What is independent: episode, task, or a feature or key [episode].")
+@click.option("--alpha", type=click.FloatRange(0, 1, min_open=True, max_open=True), help="Level of each test [0.05].")
+@click.option("--seed", type=int, help="Of training and tests [0].")
+@click.option("--reward-range", type=(float, float), metavar="LOW HIGH", help="What missing rewards may have been.")
+@json_option
+@click.pass_context
+def prove(ctx: click.Context, /, agent: str, policy: str, unit: str, **options: Any) -> None:
+    """Learn a policy from its log, judge it on held-out units, register it if it learned; exit 7 if not.
+
+    It is trained 50 times: once, 9 times on resampled and 40 times on shuffled rewards.
+
+    \b
+    Examples:
+      learnloop policies prove shop banner
+      learnloop policies prove shop banner --unit user --reward-range 0 1 --json
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    found = open_workspace().policies.prove(agent, policy, unit=unit, **given)
+    verification, version = found.verification, found.version
+    if not printed_json(
+        "learnloop.proof/v1",
+        verdict=verification.verdict,
+        reasons=verification.reasons,
+        version=version,
+        statistics=verification.to_statistics(),
+    ):
+        units = f"trained on {verification.num_training_units:,} units, judged on {verification.num_units:,}"
+        say(f"{verification.verdict}: {units}")
+        for reason in verification.reasons:
+            say(f"  {reason}")
+        for each in verification.assumptions:
+            say(f"  {each.name} {each.finding}: {each.detail}")
+        if version is not None:
+            say(f"registered as {version.policy}@{version.version}")
+    if verification.verdict is not Verdict.LEARNED:
+        ctx.exit(7)
 
 
 @policies.command("alias")

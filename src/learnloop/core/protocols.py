@@ -58,6 +58,13 @@ class Sample(NamedTuple):
     action: str
     propensity: float | None
     reward: float
+    made_at: float | None = None
+    """When it was chosen, in seconds since 1970; None: not known."""
+    shared: str | None = None
+    """What its reward was given for, where that is more than this decision: samples with the same name earned one
+    reward together. None: the reward is its own."""
+    importance: float = 1.0
+    """How many decisions it stands for, at least 1, where others like it were left out of the log at random."""
 
 
 TENSOR_TYPES = ("float64", "float32", "int64", "bool")

@@ -9,8 +9,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from learnloop.core.protocols import Context, Question, Sample
-from learnloop.core.records import Decision, DecisionActivation, DecisionMode, Record
-from learnloop.core.rewards import RewardParts
+from learnloop.core.records import Decision, DecisionActivation, DecisionMode, Record, Reward
+from learnloop.core.rewards import RewardParts, part_of
+from learnloop.decisions.importing.choices import DROPPED
 from learnloop.store import Store
 from learnloop.store.queries import decisions as queries
 from learnloop.store.queries.decisions import DecisionQuery
@@ -31,7 +32,27 @@ def rewards_of(
         decisions: the decisions.
         before: only rewards whose sequence is smaller.
     """
-    found = {decision.decision_id: RewardParts({}, {}) for decision in decisions}
+    return {decision_id: earned.parts for decision_id, earned in _earned(store, decisions, before).items()}
+
+
+class _Earned:
+    """What is known of what a decision earned."""
+
+    def __init__(self) -> None:
+        self.parts = RewardParts({}, {})
+        self.first_at: datetime | None = None
+        self.importance = 1.0
+
+    def take(self, reward: Reward) -> None:
+        self.parts.take(reward)
+        if reward.name == DROPPED and reward.value is not None and 0 <= reward.value < 1 and not reward.weight:
+            self.importance = 1 / (1 - reward.value)
+        elif part_of(reward) is not None and (self.first_at is None or reward.created_at < self.first_at):
+            self.first_at = reward.created_at
+
+
+def _earned(store: Store, decisions: Collection[Decision], before: int | None = None) -> Mapping[str, _Earned]:
+    found = {decision.decision_id: _Earned() for decision in decisions}
     by_episode: dict[str, list[str]] = {}
     for decision in decisions:
         if decision.episode_id is not None:
@@ -50,6 +71,12 @@ class Logged(NamedTuple):
     decision: Decision
     reward: float | None
     """None: not known."""
+    is_shared: bool = False
+    """Whether its reward is that of its whole episode."""
+    delay_seconds: float | None = None
+    """After how long the first part of its reward came; None: none did."""
+    importance: float = 1.0
+    """How many decisions it stands for, where others were left out of the log (``pdrop``)."""
 
     @property
     def unit(self) -> str:
@@ -67,6 +94,9 @@ class Logged(NamedTuple):
             action=decision.action,
             propensity=decision.propensity,
             reward=reward,
+            made_at=decision.created_at.timestamp(),
+            shared=decision.episode_id if self.is_shared else None,
+            importance=self.importance,
         )
 
 
@@ -123,7 +153,7 @@ def logged_decisions(
     asked = _query(agent_id, policy, chosen, after)
     while True:
         page = store.read(queries.decisions_by_id, asked, _PAGE)
-        yield from _counted(store, page, chosen)
+        yield from counted(store, page, chosen)
         if len(page) < _PAGE:
             return
         asked = asked._replace(after=page[-1].decision_id)
@@ -147,7 +177,7 @@ def newest_decisions(
     before: int | None = None
     while len(found) < newest:
         page = store.read(queries.newest_decisions, asked, before, _PAGE)
-        found += _counted(store, [decision for _, decision in page], chosen)
+        found += counted(store, [decision for _, decision in page], chosen)
         if len(page) < _PAGE:
             break
         before = page[-1][0]
@@ -173,17 +203,22 @@ def _query(agent_id: str, policy: str, chosen: LogFilter, after: str | None) -> 
     )
 
 
-def _counted(store: Store, page: Sequence[Decision], chosen: LogFilter) -> Iterator[Logged]:
-    """Yields those of ``page`` that count, in its order."""
+def counted(store: Store, page: Sequence[Decision], chosen: LogFilter) -> Iterator[Logged]:
+    """Yields those of ``page`` that count, in its order, whenever they were made."""
     kept = [each for each in page if each.mode in chosen.modes]
     deferred = [each.decision_id for each in kept if each.is_deferred]
     active: set[str] = set()
     if deferred:
         active = {each.decision_id for each in store.iterate(DecisionActivation, where={"decision_id": deferred})}
-    parts = rewards_of(store, kept)
+    earned = _earned(store, kept)
     for decision in kept:
         if decision.is_deferred and decision.decision_id not in active:
             continue
-        total = parts[decision.decision_id].total
-        if total is not None or not chosen.rewarded:
-            yield Logged(decision, total)
+        found = earned[decision.decision_id]
+        total = found.parts.total
+        if total is None and chosen.rewarded:
+            continue
+        is_shared = total is not None and found.parts.own_total is None
+        first = found.first_at
+        delay = None if first is None else (first - decision.created_at).total_seconds()
+        yield Logged(decision, total, is_shared, delay, found.importance)

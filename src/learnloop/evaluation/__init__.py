@@ -9,7 +9,8 @@ from learnloop.evaluation.intervals import Interval, paired_interval
 from learnloop.evaluation.logged import LoggedDecisions
 from learnloop.evaluation.permutation import sign_flip_p_value
 from learnloop.evaluation.policies import FixedPolicy, UniformPolicy
-from learnloop.evaluation.verification import Verification, VerificationOptions, verify_learning
+from learnloop.evaluation.proof import Verification, VerificationOptions
+from learnloop.evaluation.verification import verify_learning
 
 __all__ = [
     "Comparison",

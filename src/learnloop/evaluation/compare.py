@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 
-from learnloop.core.arrays import F64
+from learnloop.core.arrays import F64, Bools
 from learnloop.core.errors import UsageError, one_of
 from learnloop.core.protocols import HeldOut, Policy
 from learnloop.evaluation.held_out import OutcomeTable
@@ -12,9 +13,13 @@ from learnloop.evaluation.intervals import Interval, paired_interval
 from learnloop.evaluation.logged import LoggedDecisions
 from learnloop.evaluation.permutation import sign_flip_p_value
 from learnloop.evaluation.policies import FixedPolicy, UniformPolicy
+from learnloop.evaluation.splitting import is_held_out
 from learnloop.evaluation.tables import ends_of, html_table
 
-BASELINES = ("random", "best-fixed", "optimum")
+BEST_FIXED = "best-fixed"
+BASELINES = ("random", BEST_FIXED, "optimum")
+CHOICE_SALT = "learnloop.best-fixed/v1"
+"""Draws the half of the units of a log that the best fixed action is chosen on; it is judged on the other half."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,8 +58,9 @@ def compare(
     Args:
         policy: what is judged.
         baseline: a policy, or the name of one: ``random`` (uniform over allowed actions), ``best-fixed`` (the single
-            action that is best on these very tasks, in hindsight), ``optimum`` (the best action of each task, where
-            every action was tried).
+            action that is best on these very tasks, in hindsight; of a log the one that is best on one half of the
+            units, and both are judged on the other half), ``optimum`` (the best action of each task, where every
+            action was tried).
         held_out: the tasks.
         baseline_name: what to call a baseline that is given as a policy.
         level: of the interval.
@@ -66,11 +72,14 @@ def compare(
     """
     if not held_out.units:
         raise UsageError("there are no held-out units to compare on")
-    if isinstance(baseline, str):
-        baseline_name, other = _named_baseline(baseline, held_out)
-    else:
+    judged = np.ones(len(held_out.units), dtype=bool)
+    if not isinstance(baseline, str):
         other = held_out.rewards(baseline)
-    own = held_out.rewards(policy)
+    elif baseline == BEST_FIXED and isinstance(held_out, LoggedDecisions):
+        baseline_name, other, judged = _best_fixed_of_log(held_out)
+    else:
+        baseline_name, other = _named_baseline(baseline, held_out)
+    own, other = held_out.rewards(policy)[judged], other[judged]
     return Comparison(
         baseline=baseline_name,
         mean=float(own.mean()),
@@ -82,16 +91,28 @@ def compare(
     )
 
 
+def _best_fixed_of_log(held_out: LoggedDecisions) -> tuple[str, F64, Bools]:
+    """Returns the name of the baseline, what it earns on each unit, and which units it was not chosen on.
+
+    The best of K estimates is too high on what it was chosen on: with 20 equal actions a 95 % interval covers .66.
+
+    Raises:
+        UsageError: there are too few units to choose on some and judge on others.
+    """
+    chosen_on = np.array([is_held_out(unit, 0.5, CHOICE_SALT) for unit in held_out.units], dtype=bool)
+    if chosen_on.all() or not chosen_on.any():
+        raise UsageError(f"{len(held_out.units)} held-out units are too few to choose a fixed action on some of them")
+    tried = {action: held_out.rewards(FixedPolicy(action)) for action in held_out.actions}
+    action = max(tried, key=lambda candidate: float(tried[candidate][chosen_on].mean()))
+    return f"{BEST_FIXED} ({action})", tried[action], ~chosen_on
+
+
 def _named_baseline(name: str, held_out: HeldOut) -> tuple[str, F64]:
     if name == "random":
         return name, held_out.rewards(UniformPolicy())
-    if name == "best-fixed" and isinstance(held_out, OutcomeTable):
+    if name == BEST_FIXED and isinstance(held_out, OutcomeTable):
         best = held_out.best_fixed()
         return f"best-fixed ({best.action})", best.rewards
-    if name == "best-fixed" and isinstance(held_out, LoggedDecisions):
-        tried = {action: held_out.rewards(FixedPolicy(action)) for action in held_out.actions}
-        action = max(tried, key=lambda candidate: float(tried[candidate].mean()))
-        return f"best-fixed ({action})", tried[action]
     if name == "optimum" and isinstance(held_out, OutcomeTable):
         return name, held_out.optimum()
     if name in BASELINES:

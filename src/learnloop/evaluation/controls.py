@@ -31,18 +31,8 @@ class ArmRewards(NamedTuple):
     ranks: Ranks
 
 
-def run_arms(
-    trainer: Trainer,
-    policy: Policy,
-    others: Mapping[str, Policy],
-    shuffle: RewardShuffle,
-    held_out: HeldOut,
-    *,
-    num_controls: int,
-    num_replicas: int,
-    seed: int,
-) -> ArmRewards:
-    """Returns what ``policy``, its shuffled controls, its replicas and ``others`` earn.
+class Arms:
+    """Trains the controls and the replicas of a policy, and says what all of them earn.
 
     Args:
         trainer: made ``policy`` of ``shuffle.samples`` with ``seed``, and makes the controls and the replicas.
@@ -50,39 +40,75 @@ def run_arms(
         others: what it is compared with beside them.
         shuffle: of the samples.
         held_out: the tasks that all are judged on.
-        num_controls: how many trainings on shuffled rewards.
-        num_replicas: how many trainings on resampled units.
         seed: of the trainings, the shuffles and the draws of units.
 
     Raises:
-        UsageError: a policy that cannot be evaluated (the message names the arm), or that changes after its training.
+        UsageError: a policy that cannot be evaluated; the message names the arm.
     """
-    samples = shuffle.samples
-    trained = arm_rewards(TRAINED, policy, held_out)
-    dealt = [shuffle.draw(generator(seed, "twin", index)) for index in range(num_controls)]
-    controls, chosen = [], [logged_probabilities(policy, samples)]
-    for index, shuffled in enumerate(dealt):
-        # The same training seed as the trained policy's: under the null all of them are then exchangeable.
-        control = trainer.train(shuffled, seed)
-        controls.append(arm_rewards(f"{CONTROLS}[{index}]", control, held_out))
-        chosen.append(logged_probabilities(control, samples))
-    replicas = []
-    for index in range(num_replicas):
-        replica = trainer.train(resample_units(samples, generator(seed, "replica", index)), seed)
-        replicas.append(arm_rewards(f"{REPLICAS}[{index}]", replica, held_out))
-    if not np.array_equal(arm_rewards(TRAINED, policy, held_out), trained):
-        raise UsageError(
-            "the trained policy earns something else after its controls were trained: the trainer changes policies "
-            "that it has handed out, or the policy is not a function of its context"
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        policy: Policy,
+        others: Mapping[str, Policy],
+        shuffle: RewardShuffle,
+        held_out: HeldOut,
+        *,
+        seed: int,
+    ) -> None:
+        self._trainer, self._policy, self._shuffle, self._held_out, self._seed = (
+            trainer, policy, shuffle, held_out, seed
+        )  # fmt: skip
+        self._trained = arm_rewards(TRAINED, policy, held_out)
+        self._others = {name: arm_rewards(name, other, held_out) for name, other in others.items()}
+        samples = shuffle.samples
+        self._dealt: list[F64] = [np.array([sample.reward for sample in samples], dtype=np.float64)]
+        self._chosen: list[F64] = [logged_probabilities(policy, samples)]
+        self._controls: list[F64] = []
+        self._replicas: list[F64] = []
+        self._num_first = 0
+
+    def add_controls(self, number: int) -> None:
+        """Trains further controls on shuffled rewards."""
+        samples = self._shuffle.samples
+        for index in range(len(self._controls), len(self._controls) + number):
+            shuffled = self._shuffle.draw(generator(self._seed, "twin", index))
+            # The same training seed as the trained policy's: under the null all of them are then exchangeable.
+            control = self._trainer.train(shuffled, self._seed)
+            self._controls.append(arm_rewards(f"{CONTROLS}[{index}]", control, self._held_out))
+            self._chosen.append(logged_probabilities(control, samples))
+            self._dealt.append(np.array([sample.reward for sample in shuffled], dtype=np.float64))
+        self._num_first = self._num_first or number
+
+    def add_replicas(self, number: int) -> None:
+        """Trains further replicas on resampled units."""
+        for index in range(len(self._replicas), len(self._replicas) + number):
+            drawn = resample_units(self._shuffle.samples, generator(self._seed, "replica", index))
+            replica = self._trainer.train(drawn, self._seed)
+            self._replicas.append(arm_rewards(f"{REPLICAS}[{index}]", replica, self._held_out))
+
+    def rewards(self) -> ArmRewards:
+        """Returns what each arm earns, and the rank of the policy among its controls.
+
+        Raises:
+            UsageError: the policy changed after its training.
+        """
+        if not np.array_equal(arm_rewards(TRAINED, self._policy, self._held_out), self._trained):
+            raise UsageError(
+                "the trained policy earns something else after its controls were trained: the trainer changes policies "
+                "that it has handed out, or the policy is not a function of its context"
+            )
+        ranks = rank_p_values(
+            np.array([self._trained.mean(), *(each.mean() for each in self._controls)]),
+            np.array(self._chosen),
+            self._shuffle.samples,
+            np.array(self._dealt),
         )
-    ranks = rank_p_values(
-        np.array([trained.mean(), *(each.mean() for each in controls)]),
-        np.array(chosen),
-        samples,
-        np.array([[sample.reward for sample in arm] for arm in (samples, *dealt)]),
-    )
-    rewards = {name: arm_rewards(name, other, held_out) for name, other in others.items()}
-    return ArmRewards(trained, rewards, np.array(controls), np.array(replicas), ranks)
+        number = len(self._controls)
+        if number > self._num_first:
+            staged = staged_p_value(round(ranks.better * (number + 1)), self._num_first, number)
+            ranks = ranks._replace(better=staged)
+        return ArmRewards(self._trained, self._others, np.array(self._controls), np.array(self._replicas), ranks)
 
 
 def arm_rewards(name: str, policy: Policy, held_out: HeldOut) -> F64:
@@ -162,15 +188,16 @@ def rank_p_values(held_out_means: F64, chosen: F64, samples: Sequence[Sample], r
     Held-out reward alone cannot tell an arm that learned the best of few actions from a control that hit upon it,
     however strong the evidence in the samples was. The pull can, but it drowns in noise where contexts matter more than
     actions, or where a log became so sure of itself that few samples carry all the weight; there an arm that learned is
-    alone at the top of held-out reward. So the smaller p-value counts, doubled for having had two chances (Bonferroni).
-    Without propensities there is no pull, and held-out reward decides alone.
+    alone at the top of held-out reward. So each arm has the better of its two ranks, and those are ranked once more:
+    what the second chance is worth is what it is worth to the controls. Without propensities there is no pull, and
+    held-out reward decides alone.
 
-    A trainer that ignores rewards makes equal arms, whose scores are all 0. Both figures treat all arms alike, so when
-    rewards say nothing about actions the scores are exchangeable and each rank of the first is uniform:
-    p = (1 + number of controls at or above it) / number of arms.
+    A trainer that ignores rewards makes equal arms, whose scores are all 0. All of it treats all arms alike, so when
+    rewards say nothing about actions the arms are exchangeable and the rank of the first is uniform:
+    p = (1 + number of controls that rank at or above it) / number of arms.
 
     Source: Hemerik & Goeman 2018, Exact testing with random permutations, theorem 2 (any statistic, the identity
-    included).
+    included); Westfall & Young 1993, Resampling-based multiple testing, section 2.3 (the smallest of several p-values).
 
     Args:
         held_out_means: shape ``(num_arms,)``.
@@ -179,22 +206,49 @@ def rank_p_values(held_out_means: F64, chosen: F64, samples: Sequence[Sample], r
         rewards: what each arm was trained on, shape ``(num_arms, num_samples)``.
     """
     held_out = _standardised(held_out_means, float(np.max(np.abs(held_out_means))))
-    better, worse = _rank(held_out)
     if not has_propensities(samples):
-        return Ranks(better, worse)
+        return Ranks(_rank_of_first([held_out]), _rank_of_first([-held_out]))
     weights = 1 / np.array([sample.propensity for sample in samples], dtype=np.float64)
     pull = weights * (rewards - rewards.mean(axis=1, keepdims=True))
     association = np.mean(pull * (chosen - chosen.mean(axis=0)), axis=1)
-    pulled_better, pulled_worse = _rank(held_out + _standardised(association, float(np.mean(np.abs(pull)))))
+    both = held_out + _standardised(association, float(np.mean(np.abs(pull))))
     follows = bool(association[0] > 0)
-    return Ranks(min(1.0, 2 * min(better, pulled_better)), 1.0 if follows else min(1.0, 2 * min(worse, pulled_worse)))
+    return Ranks(_rank_of_first([held_out, both]), 1.0 if follows else _rank_of_first([-held_out, -both]))
 
 
-def _rank(score: F64) -> Ranks:
-    """Returns the p-values of the first score among all; a tie counts against it."""
-    better = float(1 + np.sum(score[1:] >= score[0] - _SAME)) / score.size
-    worse = float(1 + np.sum(score[1:] <= score[0] + _SAME)) / score.size
-    return Ranks(better, worse)
+def staged_p_value(rank: int, num_first: int, number: int) -> float:
+    """Returns the p-value of a rank among ``number`` controls that were trained in two stages.
+
+    The second stage was trained because some of the first ``num_first`` controls ranked at or above the policy. Had
+    none, that alone would have been enough. So p is the probability under the null of either: of no control above it
+    in the first stage, or of a rank at least as good in the end. Under the null each rank from 1 to ``number`` + 1 is
+    equally probable, and at rank j the first stage is free of the j - 1 controls above it with probability
+    C(number - j + 1, num_first) / C(number, num_first).
+
+    Args:
+        rank: 1 for the best of all.
+        num_first: controls of the first stage.
+        number: controls of both stages.
+    """
+    total, is_free = float(rank), 1.0
+    for above in range(1, number + 1):
+        is_free *= max(number - num_first - above + 1, 0) / (number - above + 1)
+        if above >= rank:
+            total += is_free
+    return min(1.0, total / (number + 1))
+
+
+def _rank_of_first(scores: Sequence[F64]) -> float:
+    """Returns the share of arms whose best rank by any of the scores is at least as good as the first arm's.
+
+    Ties count against it.
+    """
+    ranks = []
+    for score in scores:
+        ordered = np.sort(score)
+        ranks.append(score.size - np.searchsorted(ordered, score - _SAME, side="left"))
+    best = np.min(ranks, axis=0)
+    return float(np.mean(best <= best[0]))
 
 
 def _rows_of_units(samples: Sequence[Sample]) -> list[list[int]]:

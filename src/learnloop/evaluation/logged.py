@@ -8,9 +8,10 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from learnloop.algorithms.base.samples import checked_rewards
-from learnloop.core.arrays import F64, Indices
+from learnloop.core.arrays import F64, Bools, Indices
 from learnloop.core.errors import UsageError
 from learnloop.core.protocols import HeldOut, Policy, Sample
+from learnloop.evaluation.context_model import ContextModel
 from learnloop.evaluation.overlap import Overlap, overlap_of
 from learnloop.evaluation.policies import DecisionPoint, distributions, logged_probabilities
 
@@ -18,6 +19,16 @@ from learnloop.evaluation.policies import DecisionPoint, distributions, logged_p
 @runtime_checkable
 class LoggedHeldOut(HeldOut, Protocol):
     """Held-out tasks known only through a log, so that overlap has to be asked for."""
+
+    @property
+    def samples(self) -> Sequence[Sample]:
+        """The decisions whose reward is known."""
+        ...
+
+    @property
+    def missing(self) -> Sequence[Sample]:
+        """Those whose reward is missing; it is NaN."""
+        ...
 
     def overlap(self, policy: Policy) -> Overlap:
         """Returns how much the log says about ``policy``."""
@@ -66,11 +77,17 @@ class MatchedDecisions(_SamplesOfUnits):
 class _LoggedSamples(_SamplesOfUnits):
     """Checked samples as numbers."""
 
-    def __init__(self, samples: Sequence[Sample]) -> None:
+    def __init__(self, samples: Sequence[Sample], missing: Sequence[Sample] = ()) -> None:
         super().__init__(samples)
+        self.missing: Sequence[Sample] = tuple(missing)
         check_offered(samples)
         self._logged_rewards = checked_rewards(samples)
         self._propensities = checked_propensities([sample.propensity for sample in samples])
+
+    @property
+    def samples(self) -> Sequence[Sample]:
+        """The decisions whose reward is known."""
+        return self._samples
 
     def _ratios(self, policy: Policy) -> F64:
         """Returns pi(a_i | x_i) / p_i of each sample."""
@@ -80,33 +97,51 @@ class _LoggedSamples(_SamplesOfUnits):
 class LoggedDecisions(_LoggedSamples):
     """Held-out tasks of which only the logged action's reward is known: a doubly robust estimate from propensities.
 
-    value_i = c + w_i (r_i - c) with w_i = pi(a_i | x_i) / p_i and the constant reward model c, then averaged within
-    each unit. It is unbiased for any c that does not come from these samples, if the propensities are right and the
-    log tried every action that the policy chooses; c = the mean reward of the training samples makes it less noisy.
+    value_i = q_i + w_i (r_i - q_i) with w_i = pi(a_i | x_i) / p_i and a baseline q_i = q(x_i) that does not depend on
+    the action, then averaged within each unit. It is unbiased for any q that does not come from these samples, if the
+    propensities are right and the log tried every action that the policy chooses; a ``ContextModel`` of the training
+    samples makes it less noisy than their mean does, and less wrong where propensities are wrong.
 
-    Source: Dudik, Langford & Li 2011, Doubly Robust Policy Evaluation and Learning, equation 2, with a constant model.
+    Decisions that share one reward were rewarded for all of them together: w_i is then the product over them, the
+    weight of the whole, and the value what the policy would earn if it made each of them.
+
+    Source: Dudik, Langford & Li 2011, Doubly Robust Policy Evaluation and Learning, equation 2, with a model that no
+    action changes; Precup, Sutton & Singh 2000, Eligibility traces for off-policy policy evaluation, equation 3 (the
+    product).
     """
 
-    def __init__(self, samples: Sequence[Sample], reward_model: float) -> None:
+    def __init__(
+        self, samples: Sequence[Sample], reward_model: float | ContextModel, missing: Sequence[Sample] = ()
+    ) -> None:
         """Keeps the log.
 
         Args:
             samples: logged decisions with propensities, none of them used for training.
-            reward_model: c, in practice the mean reward of the training samples.
+            reward_model: q, made of the training samples, or their mean reward.
+            missing: further such decisions, whose rewards are missing; what they say they earned is not read.
 
         Raises:
             RewardError: a reward is missing or not finite.
-            UsageError: a propensity is missing or outside (0, 1], an unknown action, or c is not finite.
+            UsageError: a propensity is missing or outside (0, 1], an unknown action, or q is not finite.
         """
-        if not np.isfinite(reward_model):
+        if not isinstance(reward_model, ContextModel) and not np.isfinite(reward_model):
             raise UsageError(f"reward_model is {reward_model}; give the mean reward of the training samples")
-        super().__init__(samples)
-        self._model = float(reward_model)
+        super().__init__(samples, missing)
+        self._reward_model = reward_model
+        self._shared = shared_rows(samples)
+        self._is_first = _first_of_each(self._shared)
+        self._importance = np.array([each.importance for each in samples], dtype=np.float64)
+        self._model = self._baseline()
 
     @property
     def actions(self) -> tuple[str, ...]:
         """All actions that any sample offered, in the order of their first appearance."""
         return tuple(dict.fromkeys(action for sample in self._samples for action in sample.actions))
+
+    @property
+    def num_shared(self) -> int:
+        """How many decisions share their reward with another one."""
+        return int(np.sum(np.bincount(self._shared)[self._shared] > 1)) if self._shared.size else 0
 
     def rewards(self, policy: Policy) -> F64:
         """Returns the estimate of what ``policy`` earns on each unit, shape ``(num_units,)``.
@@ -114,12 +149,47 @@ class LoggedDecisions(_LoggedSamples):
         Raises:
             UsageError: the policy does not give a distribution over the allowed actions.
         """
-        return self._unit_means(self._model + self._ratios(policy) * (self._logged_rewards - self._model))
+        values = self._model + self._weights(policy) * (self._logged_rewards - self._model)
+        return _means_by_importance(values, self._importance, self._rows)
+
+    def least_differences(self, first: Policy, second: Policy, reward_range: tuple[float, float]) -> F64:
+        """Returns by how much ``first`` earns more than ``second`` if each missing reward is the worst for it.
+
+        One of each unit, those of which every reward is missing among them, shape ``(num_all_units,)``.
+
+        Args:
+            first: what is judged.
+            second: what it is compared with.
+            reward_range: the lowest and the highest reward that a decision can have.
+        """
+        known = (self._weights(first) - self._weights(second)) * (self._logged_rewards - self._model)
+        if not self.missing:
+            return _means_by_importance(known, self._importance, self._rows)
+        others = LoggedDecisions([each._replace(reward=0.0) for each in self.missing], self._reward_model)
+        gap = others._weights(first) - others._weights(second)
+        worst = np.minimum(*(gap * (each - others._model) for each in reward_range))
+        _, rows = unit_rows([*self._samples, *self.missing])
+        importance = np.concatenate([self._importance, others._importance])
+        return _means_by_importance(np.concatenate([known, worst]), importance, rows)
 
     def overlap(self, policy: Policy) -> Overlap:
         """Returns how much these samples say about ``policy``."""
-        weights = self._ratios(policy)
-        return overlap_of(weights, self._unit_means(weights) - 1.0)
+        weights = self._weights(policy)
+        scaled = weights * self._importance / self._importance.mean() if weights.size else weights
+        excess = _means_by_importance(weights - 1.0, self._importance, self._rows)
+        return overlap_of(scaled[self._is_first], excess)
+
+    def _baseline(self) -> F64:
+        """Returns q of each sample; of those that share a reward that of the first, before anything was chosen."""
+        if not isinstance(self._reward_model, ContextModel):
+            return np.full(len(self._samples), float(self._reward_model))
+        firsts = np.flatnonzero(self._is_first)
+        found: F64 = self._reward_model.predict([self._samples[row] for row in firsts.tolist()])[self._shared]
+        return found
+
+    def _weights(self, policy: Policy) -> F64:
+        """Returns the weight of each sample, which it has in common with those that it shares its reward with."""
+        return products_of(self._ratios(policy), self._shared)
 
 
 class LoggedEpisodes(_LoggedSamples):
@@ -132,18 +202,21 @@ class LoggedEpisodes(_LoggedSamples):
     model that is constant in each step and no discount.
     """
 
-    def __init__(self, samples: Sequence[Sample], reward_models: Sequence[float]) -> None:
+    def __init__(
+        self, samples: Sequence[Sample], reward_models: Sequence[float], missing: Sequence[Sample] = ()
+    ) -> None:
         """Keeps the log.
 
         Args:
             samples: steps with propensities, episode by episode, none of them used for training.
             reward_models: c_t by the number of the step, in practice means of the training samples; 0 beyond them.
+            missing: steps of further episodes, in which rewards are missing.
 
         Raises:
             RewardError: a reward is missing or not finite.
             UsageError: a propensity is missing or outside (0, 1], or an unknown action.
         """
-        super().__init__(samples)
+        super().__init__(samples, missing)
         self._steps = step_numbers(samples)
         models = np.zeros(max(len(reward_models), int(self._steps.max(initial=-1)) + 1))
         models[: len(reward_models)] = reward_models
@@ -172,6 +245,44 @@ class LoggedEpisodes(_LoggedSamples):
         for row in np.flatnonzero(self._steps > 0).tolist():
             weights[row] *= weights[row - 1]
         return weights
+
+
+def _means_by_importance(values: F64, importance: F64, units: Indices) -> F64:
+    """Returns the mean of each unit's values, drawn together or apart so that their own mean counts each by importance.
+
+    A unit of mean importance v (in means of it) that has x where the mean of all is m has m + v (x - m): their mean is
+    m, and they vary as a mean by importance does (a ratio, linearised).
+    """
+    totals = np.bincount(units, importance)
+    found: F64 = np.bincount(units, importance * values) / totals
+    share = totals / np.bincount(units)
+    if not share.size or bool(np.all(share == share[0])):
+        return found
+    share = share / share.mean()
+    mean = float((share * found).mean())
+    spread: F64 = mean + share * (found - mean)
+    return spread
+
+
+def products_of(ratios: F64, shared: Indices) -> F64:
+    """Returns the product of the ratios of all that share a reward, for each of them, shape ``(num_samples,)``."""
+    products = np.ones(int(shared.max(initial=-1)) + 1)
+    np.multiply.at(products, shared, ratios)
+    found: F64 = products[shared]
+    return found
+
+
+def shared_rows(samples: Sequence[Sample]) -> Indices:
+    """Returns the number of the reward that each sample has, the same for those that share one."""
+    numbers: dict[object, int] = {}
+    keys = [row if each.shared is None else each.shared for row, each in enumerate(samples)]
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.intp)
+
+
+def _first_of_each(numbers: Indices) -> Bools:
+    found = np.zeros(numbers.size, dtype=bool)
+    found[np.unique(numbers, return_index=True)[1]] = True
+    return found
 
 
 def step_numbers(samples: Sequence[Sample]) -> Indices:

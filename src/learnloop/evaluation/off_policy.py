@@ -18,11 +18,13 @@ from learnloop.core.checks import check_choice, check_range
 from learnloop.core.errors import RewardError, UsageError
 from learnloop.core.protocols import Context, Policy, Sample
 from learnloop.core.seeding import generator
+from learnloop.evaluation.assumptions.support import Support
 from learnloop.evaluation.intervals import Interval, bernstein_bounds, percentile_interval
-from learnloop.evaluation.logged import check_offered, checked_propensities, unit_rows
+from learnloop.evaluation.logged import check_offered, checked_propensities, products_of, shared_rows, unit_rows
 from learnloop.evaluation.overlap import MAX_WEIGHT_Z, Overlap, overlap_of
 from learnloop.evaluation.policies import DecisionPoint, distributions
 from learnloop.evaluation.tables import ends_of, html_table
+from learnloop.evaluation.tails import HEAVY, robust_interval, tail_shape
 
 Estimator = Literal["ips", "snips", "dr"]
 RewardModel = Callable[[Context, Sequence[str]], F64]
@@ -44,7 +46,8 @@ class LogOverlap(Overlap, frozen=True, kw_only=True):
 
     num_units: int
     unsupported_mass: float | None
-    """The share of its decisions in which the policy takes an action that the log never took; None: not known."""
+    """The share of its decisions in which the policy takes an action that the log never took in contexts like theirs;
+    None: not known."""
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,11 +57,14 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     value: float | None
     """None: there is no decision to tell it from."""
     interval: Interval | None
-    """Bootstrap over units: approximate. None where the effective sample size is below ``MIN_EFFECTIVE_SIZE``."""
+    """Bootstrap over units: approximate; the wider ``robust_interval`` where the tail is heavy. None where the
+    effective sample size is below ``MIN_EFFECTIVE_SIZE``."""
     bounds: Interval | None
     """Holds at its level whatever the sample size, if rewards lie in ``reward_range``; of the mean over units. None
     where no range was given."""
     overlap: LogOverlap
+    tail_shape: float | None = None
+    """Of what units add to it; see ``tail_shape``. None: they are too few."""
     num_missing: int
     """Decisions left out because their reward is not known."""
     warnings: list[str]
@@ -89,6 +95,8 @@ class LoggedArrays(NamedTuple):
     predicted: F64 | None = None
     """q(x_i, a_i); for ``dr``."""
     unsupported_mass: float | None = None
+    importance: F64 | None = None
+    """How many decisions each stands for; None: one."""
 
 
 class EstimateOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +132,8 @@ def estimate_value(
 ) -> Estimate:
     """Returns what ``policy`` would have earned a decision on the logged ``samples``.
 
+    Decisions that share a reward have the product of their weights: what the policy would earn that made all of them.
+
     Args:
         policy: asked for the probability of the logged action, never for an action of its own.
         samples: decisions with their propensities, none of which the policy was made of.
@@ -149,6 +159,7 @@ def estimate_rows(
     *,
     reward_model: RewardModel | float | F64 = 0.0,
     options: EstimateOptions,
+    support: Support | None = None,
 ) -> Estimate:
     """Returns the estimate for a policy of which the distribution at each sample is known already.
 
@@ -158,10 +169,19 @@ def estimate_rows(
         propensities: those of ``samples``, checked.
         reward_model: as for ``estimate_value``; an array holds a constant a sample.
         options: as for ``estimate_value``.
+        support: of ``samples``, made once for all policies; None: it is made.
     """
+    support = Support(samples) if support is None else support
+    importance = np.array([each.importance for each in samples], dtype=np.float64)
     positions = [each.actions.index(each.action) for each in samples]
     chosen = np.array([row[at] for row, at in zip(rows, positions, strict=True)], dtype=np.float64)
+    shared = shared_rows(samples)
     if callable(reward_model):
+        if np.unique(shared).size < shared.size:
+            raise UsageError(
+                "decisions that share a reward are estimated together, and a reward model that knows actions is one of "
+                "single decisions; give a constant, or choose ips or snips"
+            )
         q_rows = [np.asarray(reward_model(each.context, each.actions), dtype=np.float64) for each in samples]
         predicted = np.array([q[at] for q, at in zip(q_rows, positions, strict=True)], dtype=np.float64)
         expected = np.array([float(row @ q) for row, q in zip(rows, q_rows, strict=True)], dtype=np.float64)
@@ -169,11 +189,12 @@ def estimate_rows(
         predicted = expected = np.full(len(samples), reward_model, dtype=np.float64)
     logged = LoggedArrays(
         rewards=np.array([each.reward for each in samples], dtype=np.float64),  # None becomes NaN
-        weights=chosen / propensities,
+        weights=products_of(chosen / propensities, shared),
         units=unit_rows(samples)[1],
         expected=expected,
         predicted=predicted,
-        unsupported_mass=_unsupported(rows, samples),
+        unsupported_mass=support.mass_of(rows),
+        importance=importance if bool(np.any(importance != 1.0)) else None,
     )
     found = estimate_arrays(logged, options)
     if len(samples) and bool(np.all(propensities == 1.0)):
@@ -196,23 +217,28 @@ def estimate_arrays(logged: LoggedArrays, options: EstimateOptions) -> Estimate:
         UsageError: arrays of different lengths, or a weight below 0 or not finite.
     """
     logged, num_missing = _keep_rewarded(logged, options)
-    numerator, denominator = _parts(logged, options.estimator)
+    numerator, denominator = (_scaled(each, logged.importance) for each in _parts(logged, options.estimator))
     overlap = _overlap(logged)
     with np.errstate(invalid="ignore"):  # 0 / 0: there is no decision, or the log knows none of the policy's
         value = float(numerator.sum() / denominator.sum())
     is_known = bool(np.isfinite(value))
+    by_unit = _unit_sums(numerator, logged.units), _unit_sums(denominator, logged.units)
+    added = value + (by_unit[0] - value * by_unit[1]) / by_unit[1].mean() if is_known else np.zeros(0)
+    shape = tail_shape(added)
     interval = None
     if is_known and overlap.effective_sample_size >= MIN_EFFECTIVE_SIZE:
-        interval = _bootstrap(_unit_sums(numerator, logged.units), _unit_sums(denominator, logged.units), options)
-    has_bounds = options.reward_range is not None and logged.rewards.size > 0
+        is_heavy = shape is not None and shape > HEAVY
+        interval = robust_interval(added, options.level, options.seed) if is_heavy else _bootstrap(*by_unit, options)
+    has_bounds = options.reward_range is not None and logged.rewards.size > 0 and logged.importance is None
     return Estimate(
         estimator=options.estimator,
         value=value if is_known else None,
         interval=interval,
         bounds=_bounds(logged, options) if has_bounds else None,
         overlap=overlap,
+        tail_shape=shape,
         num_missing=num_missing,
-        warnings=_warnings(overlap),
+        warnings=_warnings(overlap, shape, logged, options),
     )
 
 
@@ -220,7 +246,8 @@ def _keep_rewarded(logged: LoggedArrays, options: EstimateOptions) -> tuple[Logg
     """Returns the rows of which the reward is known, and how many others there are."""
     rewards = np.asarray(logged.rewards, dtype=np.float64)
     weights = np.asarray(logged.weights, dtype=np.float64)
-    others = [each for each in (logged.units, logged.expected, logged.predicted) if each is not None]
+    optional = (logged.units, logged.expected, logged.predicted, logged.importance)
+    others = [each for each in optional if each is not None]
     if rewards.ndim != 1 or any(each.shape != rewards.shape for each in (weights, *others)):
         raise UsageError(f"rewards have shape {rewards.shape}; all arrays of a log need one number a decision")
     if not np.all((weights >= 0) & (weights < np.inf)):
@@ -240,8 +267,10 @@ def _keep_rewarded(logged: LoggedArrays, options: EstimateOptions) -> tuple[Logg
         return logged._replace(rewards=rewards, weights=weights), 0
     kept = ~missing
     units = None if logged.units is None else np.unique(logged.units[kept], return_inverse=True)[1]
-    expected, predicted = (None if each is None else each[kept] for each in (logged.expected, logged.predicted))
-    return LoggedArrays(rewards[kept], weights[kept], units, expected, predicted, logged.unsupported_mass), num_missing
+    known = (None if each is None else each[kept] for each in optional[1:])
+    expected, predicted, importance = known
+    mass = logged.unsupported_mass
+    return LoggedArrays(rewards[kept], weights[kept], units, expected, predicted, mass, importance), num_missing
 
 
 def _parts(logged: LoggedArrays, estimator: Estimator) -> tuple[F64, F64]:
@@ -256,14 +285,19 @@ def _parts(logged: LoggedArrays, estimator: Estimator) -> tuple[F64, F64]:
     return logged.expected + weights * (rewards - logged.predicted), np.ones_like(rewards)
 
 
+def _scaled(values: F64, importance: F64 | None) -> F64:
+    return values if importance is None else values * importance
+
+
 def _unit_sums(values: F64, units: Indices | None) -> F64:
     """Returns the sum of the values of each unit."""
     return values if units is None else np.bincount(units, values).astype(np.float64, copy=False)
 
 
 def _overlap(logged: LoggedArrays) -> LogOverlap:
-    excess = _unit_sums(logged.weights - 1.0, logged.units)  # of each unit; 0 on average
-    overlap = overlap_of(logged.weights, excess)
+    importance = None if logged.importance is None else logged.importance / logged.importance.mean()
+    excess = _unit_sums(_scaled(logged.weights - 1.0, importance), logged.units)  # of each unit; 0 on average
+    overlap = overlap_of(_scaled(logged.weights, importance), excess)
     return LogOverlap(
         **msgspec.structs.asdict(overlap), num_units=excess.size, unsupported_mass=logged.unsupported_mass
     )
@@ -290,7 +324,7 @@ def _bounds(logged: LoggedArrays, options: EstimateOptions) -> Interval:
     return bernstein_bounds(gains, losses, (low, high), options.level, options.seed)
 
 
-def _warnings(overlap: LogOverlap) -> list[str]:
+def _warnings(overlap: LogOverlap, shape: float | None, logged: LoggedArrays, options: EstimateOptions) -> list[str]:
     if overlap.num_samples == 0:
         return ["there is no decision with a known reward"]
     found = []
@@ -301,25 +335,19 @@ def _warnings(overlap: LogOverlap) -> list[str]:
         )
     if overlap.unsupported_mass is not None and overlap.unsupported_mass > MAX_UNSUPPORTED:
         found.append(
-            f"{overlap.unsupported_mass:.1%} of what the policy would do was never tried, and nothing is known of it"
+            f"{overlap.unsupported_mass:.1%} of what the policy would do was never tried in contexts like these, and "
+            "nothing is known of it"
         )
     if overlap.mean_weight_z is not None and abs(overlap.mean_weight_z) > MAX_WEIGHT_Z:
         found.append(
             f"the mean weight is {overlap.mean_weight:.4g}, {overlap.mean_weight_z:.1f} standard errors from 1: "
             "propensities are wrong, or the log did not try all that the policy would do"
         )
+    if shape is not None and shape > HEAVY:
+        found.append(
+            f"few decisions carry most of it: its tail has the shape {shape:.2f}, and above {HEAVY:g} the spread of a "
+            "log says too little; the interval allows for what was not seen, and is approximate"
+        )
+    if options.reward_range is not None and logged.importance is not None:
+        found.append("bounds are not known where decisions were left out of the log at random (pdrop)")
     return found
-
-
-def _unsupported(rows: Sequence[F64], samples: Sequence[Sample]) -> float | None:
-    """Returns the mean probability of actions that the log never took."""
-    if not samples:
-        return None
-    taken = {sample.action for sample in samples}
-    mass = sum(
-        float(probability)
-        for row, sample in zip(rows, samples, strict=True)
-        for action, probability in zip(sample.actions, row, strict=True)
-        if action not in taken
-    )
-    return mass / len(samples)

@@ -115,6 +115,24 @@ def units_needed(differences: ArrayLike, worst_loss: float, alpha: float) -> flo
     return float((noise + np.sqrt(noise**2 - 4 * gain * np.log(alpha) * worst_loss)) / (2 * gain)) ** 2
 
 
+def units_for_power(differences: ArrayLike, alpha: float, power: float = 0.8) -> float:
+    """Returns about how many units a one-sided test of the mean needs, if the mean and the spread are those of these.
+
+    ((z(1 - alpha) + z(power)) s / mean)^2; infinite where the mean is not above 0.
+
+    Source: Cohen 1988, Statistical Power Analysis for the Behavioral Sciences, section 2.4.
+
+    Raises:
+        UsageError: a difference is not finite.
+    """
+    values = check_values(differences)
+    mean = float(np.mean(values))
+    if mean <= 0:
+        return math.inf
+    quantiles = NormalDist().inv_cdf(1 - alpha) + NormalDist().inv_cdf(power)
+    return (quantiles * float(np.std(values)) / mean) ** 2
+
+
 def two_sample_p_value(first: ArrayLike, second: ArrayLike, *, seed: int = 0, num_permutations: int = 10_000) -> float:
     """Returns the one-sided p-value against "the first values are not higher in the mean than the second".
 

@@ -37,7 +37,7 @@ policy, which costs power but never level.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -49,89 +49,40 @@ from learnloop.core.errors import UsageError
 from learnloop.core.protocols import HeldOut, Policy, Sample, Trainer
 from learnloop.core.records import Verdict
 from learnloop.core.seeding import derive_seed
+from learnloop.evaluation.assumptions.assumption import Assumption
+from learnloop.evaluation.assumptions.checks import broken, check_log
+from learnloop.evaluation.assumptions.independence import NAME as INDEPENDENCE
+from learnloop.evaluation.assumptions.missing import NAME as MISSING
+from learnloop.evaluation.assumptions.propensities import NAME as PROPENSITIES
+from learnloop.evaluation.assumptions.support import NAME as SUPPORT
+from learnloop.evaluation.assumptions.support import Support, check_support
 from learnloop.evaluation.controls import (
     CONTROLS,
     RANDOM,
     REPLICAS,
     TRAINED,
     ArmRewards,
+    Arms,
     RewardShuffle,
     has_propensities,
-    run_arms,
 )
-from learnloop.evaluation.intervals import Interval, paired_interval
-from learnloop.evaluation.logged import LoggedHeldOut
+from learnloop.evaluation.intervals import paired_interval
+from learnloop.evaluation.judging import PAIRED, RANK, judge, judge_missing
+from learnloop.evaluation.logged import LoggedDecisions, LoggedHeldOut
 from learnloop.evaluation.overlap import MAX_WEIGHT_Z, Overlap
 from learnloop.evaluation.permutation import (
     holm,
     rare_loss_p_value,
     sign_flip_p_value,
     two_sample_p_value,
+    units_for_power,
     units_needed,
 )
 from learnloop.evaluation.policies import UniformPolicy
-from learnloop.evaluation.tables import ends_of, html_table
+from learnloop.evaluation.proof import Arm, ArmTest, Verification, VerificationOptions
 
-
-class VerificationOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How to verify."""
-
-    seed: int = 0
-    """Of the training (the controls train with the same), the permutations and the sign flips."""
-    alpha: float = 0.05
-    """The highest p-value that counts."""
-    num_controls: int = 40
-    """How many shuffled controls are trained; p against them is at least 2 / (num_controls + 1)."""
-    num_replicas: int = 9
-    """How many times it is trained again on resampled units with their true rewards."""
-    num_permutations: int = 10_000
-    """Draws of each permutation test."""
-    min_units: int = 20
-    """Fewer held-out units, or training units that can trade rewards, end ``inconclusive``."""
-    baselines: Mapping[str, Policy] = {}
-    """Further policies that must be beaten, by name, such as the champion or an untrained copy."""
-    hindsight: Mapping[str, Policy] = {}
-    """Policies that were picked on the held-out tasks themselves, such as the best fixed action: they must be beaten
-    too, but being worse than one is no step back, since nobody could have taken it."""
-    least_reward: float | None = None
-    """What a unit earns at the least, such as 0: what a failure that no unit showed is taken to earn. None: 0, or the
-    lowest training reward where that is lower."""
-    min_effective_sample_size: float = 100.0
-    """Where held-out tasks are a log: a trained policy that the log says less about ends ``inconclusive``. Of random
-    and the baselines it need only say ``min_units``: an agent that learns well rarely does what they would do."""
-
-
-class Arm(msgspec.Struct, frozen=True, kw_only=True):
-    """What one policy earned on the held-out units."""
-
-    mean: float
-    interval: Interval | None
-    """None below 20 units."""
-    num_units: int
-
-
-class ArmTest(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the tests that ``learned`` needs."""
-
-    name: str
-    """``paired_sign_flip`` over units, ``control_rank`` or ``replica_two_sample`` over trainings."""
-    against: str
-    difference: float
-    """Mean reward of the trained policy less that of the other."""
-    interval: Interval | None
-    """Of the difference, over units; None below 20 units."""
-    p_value: float
-    """One-sided: small when the trained policy is better."""
-    p_value_worse: float
-    """One-sided: small when the trained policy is worse."""
-    p_adjusted: float
-    """Holm's, over all tests of this verification; the verdict does not need it."""
-    p_value_rare_loss: float | None = None
-    """As ``p_value``, but with losses that were too rare to be seen; None for tests over trainings."""
-    worst_loss: float | None = None
-    """What an unseen unit was taken to lose against the other policy, for ``p_value_rare_loss``."""
-    units_needed: int | None = None
-    """About how many held-out units like these it takes; None where they are enough, or no number would do."""
+NEAR = 0.25
+"""Of a rank among the first controls: up to it more of them are trained, if all else says ``learned``."""
 
 
 class _Failure(NamedTuple):
@@ -146,44 +97,6 @@ class _Failure(NamedTuple):
         loss = max(0.0, float(other.mean()) - self.reward)
         # In a log single differences are noise of the weights, not losses.
         return max(loss, -float(difference.min())) if self.weight is None else loss * self.weight
-
-
-class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """A verdict and all that it rests on."""
-
-    verdict: Verdict
-    reasons: list[str]
-    policy: Policy | None
-    """What was trained on the true rewards; None where it ended before training."""
-    arms: dict[str, Arm] = {}
-    tests: list[ArmTest] = []
-    control_means: list[float] = []
-    """The mean reward of each shuffled control."""
-    replica_means: list[float] = []
-    """Each replica's mean reward."""
-    overlap: dict[str, Overlap] = {}
-    """By arm, where the held-out tasks are a log."""
-    num_samples: int
-    num_training_units: int
-    num_units: int
-    """Held-out."""
-    seed: int
-    alpha: float
-
-    def to_metrics(self) -> dict[str, Any]:
-        """Returns what each arm earned on held-out tasks, as metrics of a registered version."""
-        metrics = {"reward": self.arms[TRAINED].mean, "num_units": self.num_units}
-        return metrics | {arm: each.mean for arm, each in self.arms.items() if arm != TRAINED}
-
-    def to_statistics(self) -> dict[str, Any]:
-        """Returns all figures as JSON for a certificate: everything but the policy, the verdict and the reasons."""
-        figures: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(self, policy=None))
-        return {name: value for name, value in figures.items() if name not in {"verdict", "reasons", "policy"}}
-
-    def _repr_html_(self) -> str:
-        """Returns the verdict with its reasons above what each arm earned, which notebooks show."""
-        rows = [{"arm": name, "mean": arm.mean, **ends_of(arm.interval)} for name, arm in self.arms.items()]
-        return html_table(rows, f"{self.verdict}: {'; '.join(self.reasons)}")
 
 
 def verify_learning(
@@ -229,30 +142,47 @@ def verify_learning(
         seed=options.seed,
         alpha=options.alpha,
     )
-    known = _before_training(rewards, shuffle, result.num_units, options)
+    assumptions = _log_assumptions(samples, held_out)
+    known = _before_training(rewards, shuffle, result.num_units, options) or _broken_log(assumptions)
     if known is not None:
-        return msgspec.structs.replace(result, verdict=known[0], reasons=known[1])
+        return msgspec.structs.replace(result, verdict=known[0], reasons=known[1], assumptions=assumptions)
+    begun = msgspec.structs.replace(result, assumptions=assumptions)
+    return _train_and_judge(trainer, shuffle, held_out, begun, options)
+
+
+def _train_and_judge(
+    trainer: Trainer, shuffle: RewardShuffle, held_out: HeldOut, begun: Verification, options: VerificationOptions
+) -> Verification:
+    """Returns ``begun`` with what was trained, what each arm earned, the tests and the verdict."""
+    samples = shuffle.samples
+    rewards = checked_rewards(samples)
+    assumptions = list(begun.assumptions)
     policy = trainer.train(samples, options.seed)
     others: dict[str, Policy] = {RANDOM: UniformPolicy(), **options.baselines, **options.hindsight}
     overlap = _overlaps(policy, others, held_out)
-    reasons = _lack_of_overlap(overlap, options)
-    outcome = run_arms(
-        trainer,
-        policy,
-        others,
-        shuffle,
-        held_out,
-        num_controls=options.num_controls,
-        num_replicas=options.num_replicas,
-        seed=options.seed,
-    )
-    tests = _tests(outcome, options, _failure(rewards, overlap, options))
+    assumptions += _support(policy, samples, held_out)
+    reasons = _lack_of_overlap(overlap, options) + [each.detail for each in broken(assumptions, SUPPORT)]
+    arms = Arms(trainer, policy, others, shuffle, held_out, seed=options.seed)
+    arms.add_controls(options.num_controls)
+    arms.add_replicas(options.num_replicas)
+    failure = _failure(rewards, overlap, options)
+    outcome = arms.rewards()
+    tests = _tests(outcome, options, failure)
+    if not reasons and _would_more_controls_do(tests, options):
+        arms.add_controls(options.max_controls - options.num_controls)
+        outcome = arms.rewards()
+        tests = _tests(outcome, options, failure)
+    lacking = broken(assumptions, MISSING)
+    if lacking:
+        tests = _with_missing(tests, policy, others, rewards, held_out, options)
     verdict = Verdict.INCONCLUSIVE
     if not reasons:
-        verdict, reasons = _judge(tests, options)
+        verdict, reasons = judge(tests, options)
         reasons += _note_on_propensities(verdict, samples)
+    if lacking:
+        verdict, reasons = judge_missing(verdict, reasons, tests, lacking[0], options)
     return msgspec.structs.replace(
-        result,
+        begun,
         verdict=verdict,
         reasons=reasons,
         policy=policy,
@@ -261,12 +191,68 @@ def verify_learning(
         control_means=outcome.controls.mean(axis=1).tolist(),
         replica_means=outcome.replicas.mean(axis=1).tolist(),
         overlap=overlap,
+        assumptions=assumptions,
     )
+
+
+def _would_more_controls_do(tests: Sequence[ArmTest], options: VerificationOptions) -> bool:
+    """Returns whether nothing but the rank among few controls, and that by little, stands against ``learned``."""
+    rank = next(test.p_value for test in tests if test.name == RANK)
+    others = max(test.p_value for test in tests if test.name != RANK)
+    best = 1 / (options.num_controls + 1)  # none ranked at or above it: no more can make it better
+    return others <= options.alpha < rank <= NEAR and rank > best and options.max_controls > options.num_controls
+
+
+def _log_assumptions(samples: Sequence[Sample], held_out: HeldOut) -> list[Assumption]:
+    if not isinstance(held_out, LoggedHeldOut):
+        return []
+    return check_log(held_out.samples, held_out.missing, samples)
+
+
+def _broken_log(assumptions: Sequence[Assumption]) -> tuple[Verdict, list[str]] | None:
+    faults = broken(assumptions, PROPENSITIES, INDEPENDENCE)
+    return (Verdict.INCONCLUSIVE, [each.detail for each in faults]) if faults else None
+
+
+def _support(policy: Policy, samples: Sequence[Sample], held_out: HeldOut) -> list[Assumption]:
+    if not isinstance(held_out, LoggedHeldOut):
+        return []
+    log = Support([*samples, *held_out.samples, *held_out.missing])
+    return [check_support(TRAINED, log.unsupported_mass(policy))]
+
+
+def _with_missing(
+    tests: Sequence[ArmTest],
+    policy: Policy,
+    others: Mapping[str, Policy],
+    rewards: F64,
+    held_out: HeldOut,
+    options: VerificationOptions,
+) -> list[ArmTest]:
+    """Returns the paired tests with their p-values if each missing reward is the worst for the trained policy."""
+    if not isinstance(held_out, LoggedDecisions):
+        return list(tests)
+    known = np.append(rewards, [each.reward for each in held_out.samples])
+    least = options.least_reward if options.least_reward is not None else 0.0
+    reward_range = options.reward_range or (min(least, float(known.min())), float(known.max()))
+    found = []
+    for test in tests:
+        if test.name == PAIRED:
+            differences = held_out.least_differences(policy, others[test.against], reward_range)
+            seed = derive_seed(options.seed, "missing", test.against)
+            p_value = sign_flip_p_value(differences, seed=seed, num_permutations=options.num_permutations)
+            test = msgspec.structs.replace(test, p_value_missing=p_value)
+        found.append(test)
+    return found
 
 
 def _check_options(options: VerificationOptions, rewards: F64) -> None:
     check_range("alpha", options.alpha, above=0, below=1)
     needed = int(np.ceil(2 / options.alpha - 1e-9)) - 1
+    if options.max_controls < options.num_controls:
+        raise UsageError(
+            f"max_controls is {options.max_controls}; at least num_controls, {options.num_controls}, is needed"
+        )
     if options.num_controls < needed:
         raise UsageError(
             f"num_controls is {options.num_controls}: p against the controls could never be at most {options.alpha}; "
@@ -346,7 +332,7 @@ def _failure(rewards: F64, overlaps: Mapping[str, Overlap], options: Verificatio
 def _tests(outcome: ArmRewards, options: VerificationOptions, failure: _Failure) -> list[ArmTest]:
     difference = (outcome.trained - outcome.controls).mean(axis=0)
     tests = [
-        _arm_test("control_rank", CONTROLS, difference, outcome.ranks.better, outcome.ranks.worse),
+        _arm_test(RANK, CONTROLS, difference, outcome.ranks.better, outcome.ranks.worse),
         _replica_test(outcome, options),
         *(_paired_test(outcome.trained, name, rewards, options, failure) for name, rewards in outcome.others.items()),
     ]
@@ -375,8 +361,10 @@ def _paired_test(trained: F64, name: str, other: F64, options: VerificationOptio
     worst_loss = failure.worst_loss(difference, other)
     rare = rare_loss_p_value(difference, worst_loss, seed=seed, num_permutations=num_permutations)
     needed = units_needed(difference, worst_loss, options.alpha) if rare > options.alpha else np.inf
+    if options.alpha < better <= NEAR:
+        needed = units_for_power(difference, options.alpha)
     return msgspec.structs.replace(
-        _arm_test("paired_sign_flip", name, difference, better, worse),
+        _arm_test(PAIRED, name, difference, better, worse),
         p_value_rare_loss=rare,
         worst_loss=worst_loss,
         units_needed=max(int(np.ceil(needed)), difference.size + 1) if np.isfinite(needed) else None,
@@ -399,46 +387,10 @@ def _replica_test(outcome: ArmRewards, options: VerificationOptions) -> ArmTest:
     return _arm_test("replica_two_sample", CONTROLS, difference, better, worse)
 
 
-def _judge(tests: Sequence[ArmTest], options: VerificationOptions) -> tuple[Verdict, list[str]]:
-    alpha = options.alpha
-    failed = [test for test in tests if test.p_value > alpha]
-    if not failed:
-        unsafe = [test for test in tests if test.p_value_rare_loss is not None and test.p_value_rare_loss > alpha]
-        if unsafe:
-            return Verdict.INCONCLUSIVE, [_rare_loss_reason(test) for test in unsafe]
-        return Verdict.LEARNED, [f"better than {test.against} by {_figures(test)}" for test in tests]
-    worse = [test for test in failed if test.p_value_worse <= alpha and test.against not in options.hindsight]
-    set_apart = all(min(test.p_value, test.p_value_worse) <= alpha for test in tests if test.against == CONTROLS)
-    reasons = [
-        f"worse than {test.against} by {-test.difference:.4g} (p = {test.p_value_worse:.3g}, {test.name})"
-        if test in worse
-        else f"not better than {test.against}{_note_hindsight(test, options)}: {_figures(test)} > {alpha:g}"
-        for test in failed
-    ]
-    regressed = set_apart and any(test.name == "paired_sign_flip" for test in worse)
-    return (Verdict.REGRESSED if regressed else Verdict.NO_SIGNAL), reasons
-
-
-def _rare_loss_reason(test: ArmTest) -> str:
-    return (
-        f"better than {test.against} by {_figures(test)}, but losses of {test.worst_loss:.3g} that are too rare to be "
-        f"seen could undo that (p = {test.p_value_rare_loss:.3g}): about {test.units_needed} held-out units are "
-        "needed, or a least_reward if no unit can earn as little"
-    )
-
-
-def _note_hindsight(test: ArmTest, options: VerificationOptions) -> str:
-    return ", which is known only in hindsight" if test.against in options.hindsight else ""
-
-
 def _note_on_propensities(verdict: Verdict, samples: Sequence[Sample]) -> list[str]:
     if verdict is not Verdict.NO_SIGNAL or has_propensities(samples):
         return []
     return ["not all training samples have a propensity, so learning is harder to tell from a control's lucky choice"]
-
-
-def _figures(test: ArmTest) -> str:
-    return f"{round(test.difference, 12):.4g} ({test.name}, p = {test.p_value:.3g})"
 
 
 def _arms(outcome: ArmRewards) -> dict[str, Arm]:

@@ -14,6 +14,7 @@ from learnloop.core.errors import NotFoundError, RewardError, UsageError
 from learnloop.core.protocols import Sample
 from learnloop.core.records import Agent, Decision, DecisionMode, Reward, Verdict
 from learnloop.evaluation import FixedPolicy
+from learnloop.evaluation.compare import CHOICE_SALT
 from learnloop.evaluation.policies import distributions
 from learnloop.evaluation.splitting import is_held_out
 from learnloop.loop import Workspace
@@ -167,5 +168,67 @@ def test_the_best_fixed_action_is_the_one_whose_estimate_is_highest(workspace: W
     log = _log(_read(workspace, "bot", "p", options))
     found = _fixed_values(ACTIONS, log, options.estimator)
     for action in ACTIONS:
-        rows = distributions(FixedPolicy(action), log.choices)
+        rows = distributions(FixedPolicy(action), log.points)
         assert found[action] == pytest.approx(_estimate(rows, log, options.estimating()).value, abs=1e-12)
+
+
+def test_the_best_fixed_action_is_judged_on_other_units_than_chose_it(workspace: Workspace) -> None:
+    found = evaluate_decisions(workspace, "bot", "p", ["best-fixed"], CounterfactualOptions(estimator="ips"))
+    chosen_on = {f"d{row:05d}" for row in range(NUMBER) if is_held_out(f"d{row:05d}", 0.5, CHOICE_SALT)}
+    target = found.targets[0]
+    assert target.reason == f"the action was chosen on {len(chosen_on)} decisions and is judged on the others"
+    action = target.label.removeprefix("best-fixed (").removesuffix(")")
+    rewards = workspace.store.iterate(Reward)
+    earned = {each.decision_id: each.value for each in rewards}
+    taken = [each for each in workspace.store.iterate(Decision) if each.decision_id not in chosen_on]
+    expected = sum(3 * (earned[each.decision_id] or 0.0) for each in taken if each.action == action) / len(taken)
+    assert target.estimate is not None
+    assert target.estimate.value == pytest.approx(expected)
+
+
+def test_wrong_propensities_are_told_with_each_estimate(workspace: Workspace) -> None:
+    """``b`` is logged with 1/3 each time, and taken in half of the later decisions."""
+    records: list[Decision | Reward] = []
+    for row in range(900):
+        records += [
+            Decision(
+                decision_id=f"late{row:05d}", episode_id=None, agent_id="bot", policy="p", algorithm="uniform",
+                context={"x": row / 900}, actions=ACTIONS, action="b" if row % 2 else "ac"[row // 2 % 2],
+                propensity=1 / 3, mode=DecisionMode.LEARNING, created_at=NOW + timedelta(days=1, seconds=row),
+            ),
+            Reward(
+                reward_id=f"late-r{row:05d}", episode_id=None, decision_id=f"late{row:05d}", name="r", value=0.0,
+                created_at=NOW + timedelta(days=1, seconds=row),
+            ),
+        ]  # fmt: skip
+    workspace.store.write(records)
+    found = evaluate_decisions(workspace, "bot", "p", ["uniform"]).targets[0].estimate
+    assert found is not None
+    assert any("action 'b' was taken" in warning and "propensities" in warning for warning in found.warnings)
+
+
+def test_intervals_are_over_the_unit_that_is_named(workspace: Workspace) -> None:
+    records: list[Decision | Reward] = []
+    for row in range(400):
+        records += [
+            Decision(
+                decision_id=f"m{row}", episode_id=None, agent_id="bot", policy="many", algorithm="uniform",
+                context={"user": f"u{row // 10}", "x": float(row)}, actions=ACTIONS, action=ACTIONS[row * 7 % 3],
+                propensity=1 / 3, mode=DecisionMode.LEARNING, created_at=NOW + timedelta(seconds=row),
+            ),
+            Reward(
+                reward_id=f"rm{row}", episode_id=None, decision_id=f"m{row}", name="r", value=float(row // 10 % 2),
+                created_at=NOW + timedelta(seconds=row),
+            ),
+        ]  # fmt: skip
+    workspace.store.write(records)
+    alone = evaluate_decisions(workspace, "bot", "many", ["uniform"])
+    by_user = evaluate_decisions(workspace, "bot", "many", ["uniform"], CounterfactualOptions(unit="user"))
+    assert alone.logged_interval is not None
+    assert by_user.logged_interval is not None
+    assert (alone.logged_interval.num_units, by_user.logged_interval.num_units) == (400, 40)
+    # A user's ten rewards are equal: the interval is sqrt(10) times as wide, but for degrees of freedom.
+    widths = [each.logged_interval.high - each.logged_interval.low for each in (alone, by_user) if each.logged_interval]
+    assert widths[1] / widths[0] == pytest.approx(10**0.5, rel=0.05)
+    with pytest.raises(UsageError, match="400 of 400 decisions do not say which session"):
+        evaluate_decisions(workspace, "bot", "many", ["uniform"], CounterfactualOptions(unit="session"))

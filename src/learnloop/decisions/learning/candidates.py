@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from learnloop.algorithms.hashed.trainer import HashedTrainer
 from learnloop.core.clock import now
 from learnloop.core.errors import UsageError
 from learnloop.core.protocols import Context, HeldOut, Policy, Question, Sample, Trainer
-from learnloop.decisions.log import LogFilter, newest_decisions
+from learnloop.decisions.proof_log import ProofLog, read_log, split_log
 from learnloop.decisions.service.settings import DecisionSettings
 from learnloop.evaluation import LoggedDecisions, sign_flip_p_value
 from learnloop.evaluation.splitting import split_by_unit
@@ -71,36 +72,47 @@ def bandit_candidate(store: Store, agent_id: str, policy: str, settings: Decisio
     have a reward already are not like the others.
     """
     learning, wait = settings.learning, settings.reward_wait_seconds
-    chosen = LogFilter(until=None if wait is None else now() - timedelta(seconds=wait))
-    found = newest_decisions(store, agent_id, policy, learning.window, chosen)
-    logged = [each.sample(each.reward) for each in found if each.reward is not None]
-    window = shared_questions(of_one_length(logged))
+    until = None if wait is None else now() - timedelta(seconds=wait)
+    log = read_log(store, agent_id, policy, unit=learning.unit, newest=learning.window, until=until)
+    window = shared_questions(of_one_length(log.samples))
     trainer = trainer_of(settings)
     share = choose_recency(window, trainer, learning.held_out_share)
-    split = split_by_unit(newest_share(window, share), learning.held_out_share)
-    usable = [sample for sample in split.held_out if sample.propensity is not None]
+    split = split_log(_newest_part(log, window, share), learning.held_out_share)
     rewards = [sample.reward for sample in split.train]
-    notes = []
-    if len(window) < len(logged):
-        notes = [f"{len(logged) - len(window)} decisions by a vector of another length than the newest were left out"]
-    if len(usable) < len(split.held_out):
-        notes.append(f"{len(split.held_out) - len(usable)} held-out decisions without a propensity were left out")
+    notes = log.notes
+    if len(window) < len(log.samples):
+        num = len(log.samples) - len(window)
+        notes.append(f"{num} decisions by a vector of another length than the newest were left out")
+    if split.num_without_propensity:
+        notes.append(f"{split.num_without_propensity} held-out decisions without a propensity were left out")
     metrics = {"log/num_rewarded": float(len(window)), "log/share": share}
     if rewards:
         metrics |= {"reward/mean": float(np.mean(rewards)), "reward/std": float(np.std(rewards))}
     return Candidate(
         trainer=trainer,
         train=split.train,
-        held_out=LoggedDecisions(usable, metrics.get("reward/mean", 0.0)),
-        num_held_out=len(usable),
+        held_out=split.held_out,
+        num_held_out=len(split.held_out.samples),
         metrics=metrics,
         lineage={
             "window": learning.window,
             "share": share,
-            "held_out": {"kind": "log", "share": learning.held_out_share},
+            "held_out": {"kind": "log", "share": learning.held_out_share, "unit": learning.unit},
         },
         notes=notes,
     )
+
+
+def _newest_part(log: ProofLog, window: Sequence[Sample], share: float) -> ProofLog:
+    """Returns the newest ``share`` of ``window``, with the decisions of the same time whose rewards are missing."""
+    samples = newest_share(window, share)
+    num_sharing = Counter(each.shared for each in log.samples)
+    num_left = Counter(each.shared for each in samples)
+    whole = {name for name, number in num_left.items() if name is None or number == num_sharing[name]}
+    samples = [each for each in samples if each.shared in whole]  # what shares a reward is judged together, or not
+    since = min((each.made_at or 0.0 for each in samples), default=0.0)
+    missing = [each for each in shared_questions(log.missing) if (each.made_at or 0.0) >= since]
+    return log._replace(samples=samples, missing=missing)
 
 
 def trainer_of(settings: DecisionSettings) -> HashedTrainer | BanditTrainer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -20,6 +20,10 @@ MIN_WINDOW = 10
 MAX_WAIT_SECONDS = 366 * 86_400.0
 
 
+EPISODE: Final = "episode"
+"""The unit where nothing else is said: decisions of one episode belong together."""
+
+
 class LearningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When and from what the learner makes a candidate, and when that is served."""
 
@@ -29,6 +33,9 @@ class LearningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """The newest rewarded decisions that are looked at; older ones say too little about today."""
     held_out_share: float = 0.4
     """The share of episodes (or decisions outside of one) that candidates are judged on and never trained on."""
+    unit: str = EPISODE
+    """What is independent of each other: ``episode``, ``task``, or a feature of contexts or a key of episodes'
+    metadata, such as ``user``. All that belongs to one unit is trained on, or all of it is judged on."""
     alpha: float = 0.05
     """The level of the tests that a candidate must pass to be served; each level takes 2 / alpha shuffled trainings."""
 
@@ -38,6 +45,8 @@ class LearningSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         check_range("window", self.window, MIN_WINDOW, 1_000_000)
         check_range("held_out_share", self.held_out_share, 0.1, 0.9)
         check_range("alpha", self.alpha, 0.005, 0.5)
+        if not self.unit.strip():
+            raise UsageError(f"learning.unit is {self.unit!r}; allowed are episode, task and the name of a feature")
 
 
 class ChampionTestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

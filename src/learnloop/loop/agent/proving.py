@@ -10,19 +10,18 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
-import numpy as np
 
 from learnloop.algorithms import load_policy
 from learnloop.core.decoding import convert_record
 from learnloop.core.errors import NotFoundError, UsageError, one_of
 from learnloop.core.protocols import HeldOut, Policy
 from learnloop.core.records import Decision, Episode, PolicyVersion, Verdict
-from learnloop.decisions import logged_samples
 from learnloop.decisions.learning.candidates import shared_questions, trainer_of
+from learnloop.decisions.proof_log import read_log, split_log
+from learnloop.decisions.service.settings import EPISODE
 from learnloop.decisions.service.settings_store import current
 from learnloop.evaluation import (
     Comparison,
-    LoggedDecisions,
     OutcomeTable,
     Verification,
     VerificationOptions,
@@ -30,7 +29,7 @@ from learnloop.evaluation import (
     verify_learning,
 )
 from learnloop.evaluation.compare import BASELINES
-from learnloop.evaluation.splitting import HELD_OUT_SHARE, split_by_unit
+from learnloop.evaluation.splitting import HELD_OUT_SHARE
 from learnloop.evaluation.tables import html_table
 from learnloop.loop.training.policies import acts_in_environment, evaluate_in_environment
 from learnloop.loop.workspace.core import WorkspaceCore
@@ -69,8 +68,12 @@ def verification_options(options: Mapping[str, Any]) -> VerificationOptions:
     return convert_record(options, f"the options {options} cannot be used", VerificationOptions, hint=hint)
 
 
-def prove_from_log(workspace: WorkspaceCore, agent_id: str, policy: str, options: VerificationOptions) -> ProofResult:
+def prove_from_log(
+    workspace: WorkspaceCore, agent_id: str, policy: str, options: VerificationOptions, *, unit: str = EPISODE
+) -> ProofResult:
     """Learns a policy from the decisions logged for ``policy``, as its settings say, and registers it if it is proven.
+
+    ``unit`` is what ``read_log`` takes: decisions of one unit are learned from together or judged on together.
 
     Held-out decisions whose propensity is not known say nothing and are left out, which the reasons mention.
 
@@ -78,18 +81,17 @@ def prove_from_log(workspace: WorkspaceCore, agent_id: str, policy: str, options
         NotFoundError: no decision of that policy has a reward.
     """
     settings = current(workspace.store, agent_id, policy).settings
-    samples = shared_questions(logged_samples(workspace.store, agent_id, policy))
-    if not samples:
+    log = read_log(workspace.store, agent_id, policy, unit=unit)
+    if not log.samples:
         raise NotFoundError(f"no decision of {agent_id!r} at {policy!r} has a reward yet; give one with ep.reward(...)")
-    split = split_by_unit(samples)
-    trained_mean = float(np.mean([sample.reward for sample in split.train])) if split.train else 0.0
-    usable = [sample for sample in split.held_out if sample.propensity is not None]
-    held_out = LoggedDecisions(usable, trained_mean)
-    verification = verify_learning(trainer_of(settings), split.train, held_out, options=options)
-    if len(usable) < len(split.held_out):
-        note = f"{len(split.held_out) - len(usable)} held-out decisions without a propensity were left out"
-        verification = msgspec.structs.replace(verification, reasons=[*verification.reasons, note])
-    lineage = {"agent": agent_id, "policy": policy, "num_samples": len(split.train), "held_out": {"kind": "log"}}
+    split = split_log(log._replace(samples=shared_questions(log.samples), missing=shared_questions(log.missing)))
+    verification = verify_learning(trainer_of(settings), split.train, split.held_out, options=options)
+    notes = log.notes
+    if split.num_without_propensity:
+        notes.append(f"{split.num_without_propensity} held-out decisions without a propensity were left out")
+    verification = msgspec.structs.replace(verification, reasons=[*verification.reasons, *notes])
+    held_out = {"kind": "log", "unit": unit}
+    lineage = {"agent": agent_id, "policy": policy, "num_samples": len(split.train), "held_out": held_out}
     return register_proven(workspace, f"{agent_id}.{policy}", verification, lineage)
 
 
@@ -162,9 +164,9 @@ def _held_out(workspace: WorkspaceCore, version: PolicyVersion) -> HeldOut:
         if workspace.store.blobs is None:
             raise NotFoundError(f"{version.policy}@{version.version} was proven on tasks that this store does not hold")
         return OutcomeTable.from_bytes(workspace.store.blobs.get(lineage["held_out"]["blob"]))
-    share = lineage["held_out"].get("share", HELD_OUT_SHARE)
-    split = split_by_unit(list(logged_samples(workspace.store, lineage["agent"], lineage["policy"])), share)
-    if not split.held_out:
+    chosen = lineage["held_out"]
+    log = read_log(workspace.store, lineage["agent"], lineage["policy"], unit=chosen.get("unit", EPISODE))
+    held_out = split_log(log, chosen.get("share", HELD_OUT_SHARE)).held_out
+    if not held_out.units:
         raise NotFoundError(f"no held-out decision of {version.policy!r} is left in the log to evaluate on")
-    trained_mean = float(np.mean([sample.reward for sample in split.train])) if split.train else 0.0
-    return LoggedDecisions([sample for sample in split.held_out if sample.propensity is not None], trained_mean)
+    return held_out

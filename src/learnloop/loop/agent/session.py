@@ -339,7 +339,7 @@ class Loop(Capture, Closing):
 
         return RewardProcess(self.workspace)
 
-    def prove(self, name: str, **options: Any) -> ProofResult:
+    def prove(self, name: str, *, unit: str = "episode", **options: Any) -> ProofResult:
         """Returns the verdict on what can be learned from the log of policy ``name``, and registers what was proven.
 
         A policy is trained on about 60 % of the episodes and judged on the others. Only the verdict ``learned`` makes
@@ -347,14 +347,18 @@ class Loop(Capture, Closing):
 
         Args:
             name: the policy.
+            unit: what is independent of each other: ``episode``, ``task``, or the name of a feature of contexts or of
+                a key of episodes' metadata, such as ``user`` or ``session``. All decisions of one unit are trained on,
+                or all of them are judged on.
             options: of ``VerificationOptions``, such as ``seed`` or ``alpha``.
 
         Raises:
             NotFoundError: no decision of the policy has a reward.
+            UsageError: decisions do not say which unit they are of.
         """
         chosen = verification_options(options)
         self.flush()
-        return prove_from_log(self.workspace, self.agent_id, name, chosen)
+        return prove_from_log(self.workspace, self.agent_id, name, chosen, unit=unit)
 
     # ------------------------------------------------------------------ keep
 

@@ -6,18 +6,25 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from learnloop.algorithms import load_policy
-from learnloop.core.arrays import F64
+from learnloop.core.arrays import F64, Bools
 from learnloop.core.checks import check_range
-from learnloop.core.clock import now
 from learnloop.core.errors import LearnloopError, NotFoundError, RewardError, UsageError, one_of
 from learnloop.core.protocols import Policy, Sample
-from learnloop.core.records import Record
-from learnloop.decisions.log import TRAINED_MODES, LogFilter, Logged, newest_decisions
+from learnloop.core.records import Decision, Record
+from learnloop.decisions.proof_log import ProofLog, read_log
+from learnloop.decisions.service.settings import EPISODE
 from learnloop.evaluation import FixedPolicy, Interval, UniformPolicy, paired_interval
-from learnloop.evaluation.logged import checked_propensities
+from learnloop.evaluation.assumptions.checks import broken, check_log
+from learnloop.evaluation.assumptions.independence import NAME as INDEPENDENCE
+from learnloop.evaluation.assumptions.propensities import NAME as PROPENSITIES
+from learnloop.evaluation.assumptions.support import Support
+from learnloop.evaluation.compare import CHOICE_SALT
+from learnloop.evaluation.context_model import ContextModel
+from learnloop.evaluation.logged import checked_propensities, shared_rows, unit_rows
 from learnloop.evaluation.off_policy import (
     MAX_MISSING,
     Estimate,
@@ -30,7 +37,6 @@ from learnloop.evaluation.splitting import is_held_out
 from learnloop.evaluation.tables import ends_of, html_table
 from learnloop.loop.workspace.core import WorkspaceCore
 from learnloop.registry.references import CHAMPION
-from learnloop.store.queries.waiting import waiting_decisions
 
 NAMED_TARGETS = ("champion", "uniform", "baseline", "best-fixed")
 DEFAULT_TARGETS = ("champion", "uniform", "baseline", "best-fixed")
@@ -49,6 +55,7 @@ class TargetValue(Record, frozen=True, kw_only=True):
     estimate: Estimate | None
     """None: it cannot be told, and ``reason`` says why."""
     reason: str | None = None
+    """Why there is none, or what else is to be known of it."""
 
 
 class Counterfactual(Record, frozen=True, kw_only=True):
@@ -99,6 +106,8 @@ class CounterfactualOptions(Record, frozen=True, kw_only=True):
     """The lowest and the highest reward possible; needed for bounds that hold at any sample size."""
     max_missing: float = MAX_MISSING
     """A larger share of decisions without a reward is refused."""
+    unit: str = EPISODE
+    """What is independent of each other, as ``read_log`` takes it; intervals are over units."""
     held_out_share: float | None = None
     """Only decisions of units that are held out at this share, such as the ``learning.held_out_share`` of the settings:
     versions made from this log were not trained on them. None: all, on which such versions look better than they
@@ -121,11 +130,27 @@ class CounterfactualOptions(Record, frozen=True, kw_only=True):
 
 
 class _Log(NamedTuple):
-    decisions: list[Logged]
+    decisions: list[Decision]
     samples: list[Sample]
     points: list[DecisionPoint]
     propensities: F64
     reward_models: F64
+    support: Support
+    warnings: list[str]
+    """What speaks against any estimate from it."""
+
+    def part(self, chosen: Bools) -> _Log:
+        """Returns the decisions that are ``chosen``."""
+        rows = np.flatnonzero(chosen).tolist()
+        samples = [self.samples[row] for row in rows]
+        return self._replace(
+            decisions=[self.decisions[row] for row in rows],
+            samples=samples,
+            points=[self.points[row] for row in rows],
+            propensities=self.propensities[chosen],
+            reward_models=self.reward_models[chosen],
+            support=Support(samples),
+        )
 
 
 class _Target(NamedTuple):
@@ -144,10 +169,10 @@ def evaluate_decisions(
     """Returns what each target would have earned on the logged decisions of a policy.
 
     Targets: ``champion`` (what is served now, greedily), ``uniform``, ``baseline`` (the caller's own choice, where it
-    was logged with each decision), ``best-fixed`` (the one action that is best on these decisions, in hindsight) and
-    any registered version, such as ``NAME@3``. A target that cannot be evaluated has a reason in the place of an
-    estimate. A policy that was trained on these very decisions looks better here than it is: ``held_out_share`` leaves
-    them out.
+    was logged with each decision), ``best-fixed`` (the one action that is best on one half of these decisions, judged
+    on the other) and any registered version, such as ``NAME@3``. A target that cannot be evaluated has a reason in the
+    place of an estimate. A policy that was trained on these very decisions looks better here than it is:
+    ``held_out_share`` leaves them out.
 
     Args:
         workspace: with the log and the registry.
@@ -169,81 +194,98 @@ def evaluate_decisions(
     if not wanted:
         raise UsageError(f"no target is given; name at least one of {one_of(NAMED_TARGETS)}, or a version, as NAME@3")
     found = _read(workspace, agent_id, policy, options)
-    rewarded = [each for each in found if each.reward is not None]
-    num_pending = _num_pending(workspace, found)
-    num_due = len(found) - num_pending
-    num_missing = num_due - len(rewarded)
-    if num_missing > options.max_missing * num_due:
+    num_due = len(found.samples) + len(found.missing)
+    if len(found.missing) > options.max_missing * num_due:
         raise RewardError(
-            f"{num_missing} of {num_due} decisions have no reward, more than {options.max_missing:.3g} of them: "
+            f"{len(found.missing)} of {num_due} decisions have no reward, more than {options.max_missing:.3g} of them: "
             "what is missing may differ from what is known. Leave out the newest, whose rewards may still come "
             "(until), set a default reward, or allow more (max_missing)"
         )
     if not num_due:
-        raise RewardError(f"all rewards of the {num_pending} decisions may still come; ask again when some have")
-    log = _log(rewarded)
+        raise RewardError(f"all rewards of the {found.num_pending} decisions may still come; ask again when some have")
+    log = _log(found)
     rewards = np.array([each.reward for each in log.samples], dtype=np.float64)
+    importance = np.array([each.importance for each in log.samples], dtype=np.float64)
     return Counterfactual(
         agent_id=agent_id,
         policy=policy,
         since=options.since,
         until=options.until,
-        num_decisions=len(found),
-        num_rewarded=len(rewarded),
-        num_pending=num_pending,
-        logged_mean=float(rewards.mean()) if rewards.size else None,
-        logged_interval=_interval(log.samples, rewards, options.level),
+        num_decisions=found.num_decisions,
+        num_rewarded=len(found.samples),
+        num_pending=found.num_pending,
+        logged_mean=float(np.average(rewards, weights=importance)) if rewards.size else None,
+        logged_interval=_interval(log.samples, rewards, importance, options.level),
         targets=[_value(workspace, f"{agent_id}.{policy}", target, log, options.estimating()) for target in wanted],
     )
 
 
-def _read(workspace: WorkspaceCore, agent_id: str, policy: str, options: CounterfactualOptions) -> list[Logged]:
-    chosen = LogFilter(modes=TRAINED_MODES, since=options.since, until=options.until, rewarded=False)
-    found = newest_decisions(workspace.store, agent_id, policy, options.newest, chosen)
+def _read(workspace: WorkspaceCore, agent_id: str, policy: str, options: CounterfactualOptions) -> ProofLog:
+    found = read_log(
+        workspace.store,
+        agent_id,
+        policy,
+        unit=options.unit,
+        newest=options.newest,
+        since=options.since,
+        until=options.until,
+    )
     share = options.held_out_share
     if share is not None:
-        found = [each for each in found if is_held_out(each.unit, share)]
-    if not found:
+        kept = [row for row, each in enumerate(found.samples) if is_held_out(each.unit, share)]
+        found = found._replace(
+            samples=[found.samples[row] for row in kept],
+            decisions=[found.decisions[row] for row in kept],
+            missing=[each for each in found.missing if is_held_out(each.unit, share)],
+        )
+    if not found.num_decisions:
         raise NotFoundError(f"the policy {policy!r} of {agent_id!r} has made no decision in that time")
     return found
 
 
-def _num_pending(workspace: WorkspaceCore, found: Sequence[Logged]) -> int:
-    unknown = [each.decision.decision_id for each in found if each.reward is None]
-    return len(workspace.store.read(waiting_decisions, now(), unknown))
-
-
-def _log(decisions: list[Logged]) -> _Log:
-    samples = [each.sample(each.reward) for each in decisions if each.reward is not None]
+def _log(found: ProofLog) -> _Log:
+    samples = found.samples
+    propensities = checked_propensities([each.propensity for each in samples])
+    faults = broken(check_log(samples, found.missing), PROPENSITIES, INDEPENDENCE)
     return _Log(
-        decisions,
+        found.decisions,
         samples,
         [DecisionPoint(each.unit, each.context, each.actions, each.mask) for each in samples],
-        checked_propensities([each.propensity for each in samples]),
+        propensities,
         _reward_models(samples),
+        Support(samples),
+        [*(each.detail for each in faults), *found.notes],
     )
 
 
 def _reward_models(samples: Sequence[Sample]) -> F64:
-    """Returns for each sample the mean reward of the half of the units that it is not in, so that dr is not biased.
+    """Returns for each sample what the half of the units that it is not in says of it, so that dr is not biased.
 
     Source: Chernozhukov et al. 2018, Double/debiased machine learning, definition 3.1 (cross-fitting), two folds.
     """
-    rewards = np.array([each.reward for each in samples], dtype=np.float64)
     first = np.array([is_held_out(each.unit, 0.5, _FOLD_SALT) for each in samples], dtype=bool)
-    models = np.zeros(rewards.size)
+    models = np.zeros(len(samples))
     for fold in (first, ~first):
-        others = rewards[~fold]
-        models[fold] = others.mean() if others.size else 0.0  # any number will do that is not of the fold itself
-    return models
+        others = [each for each, inside in zip(samples, fold.tolist(), strict=True) if not inside]
+        own = [each for each, inside in zip(samples, fold.tolist(), strict=True) if inside]
+        models[fold] = ContextModel(others).predict(own)
+    shared = shared_rows(samples)
+    if not shared.size:
+        return models
+    found: F64 = models[np.unique(shared, return_index=True)[1]][shared]  # what is known before the first was chosen
+    return found
 
 
-def _interval(samples: Sequence[Sample], rewards: F64, level: float) -> Interval | None:
-    by_unit: dict[str, list[float]] = {}
-    for sample, reward in zip(samples, rewards.tolist(), strict=True):
-        by_unit.setdefault(sample.unit, []).append(reward)
-    means = [sum(each) / len(each) for each in by_unit.values()]
-    return paired_interval(means, level) if means else None
+def _interval(samples: Sequence[Sample], rewards: F64, importance: F64, level: float) -> Interval | None:
+    """Returns the interval of the mean over units of what each earned a decision, or a decision that it stands for."""
+    if not rewards.size:
+        return None
+    _, units = unit_rows(samples)
+    mean = float(np.average(rewards, weights=importance))
+    if bool(np.all(importance == 1.0)):
+        return paired_interval(np.bincount(units, rewards) / np.bincount(units), level)
+    excess = np.bincount(units, importance * (rewards - mean))  # linear in the ratio of two sums
+    return paired_interval(mean + excess * excess.size / importance.sum(), level)
 
 
 def _value(workspace: WorkspaceCore, name: str, target: str, log: _Log, options: EstimateOptions) -> TargetValue:
@@ -257,7 +299,15 @@ def _value(workspace: WorkspaceCore, name: str, target: str, log: _Log, options:
 
 
 def _estimate(rows: list[F64], log: _Log, options: EstimateOptions) -> Estimate:
-    return estimate_rows(rows, log.samples, log.propensities, reward_model=log.reward_models, options=options)
+    found = estimate_rows(
+        rows,
+        log.samples,
+        log.propensities,
+        reward_model=log.reward_models,
+        options=options,
+        support=log.support,
+    )
+    return msgspec.structs.replace(found, warnings=[*found.warnings, *log.warnings])
 
 
 def _target(workspace: WorkspaceCore, name: str, target: str, log: _Log) -> _Target:
@@ -277,31 +327,40 @@ def _target(workspace: WorkspaceCore, name: str, target: str, log: _Log) -> _Tar
 
 
 def _baseline_rows(log: _Log) -> list[F64]:
-    num_unknown = sum(each.decision.baseline_action not in each.decision.actions for each in log.decisions)
+    num_unknown = sum(each.baseline_action not in each.actions for each in log.decisions)
     if num_unknown:
         raise UsageError(
             f"{num_unknown} of {len(log.decisions)} decisions do not say what the caller's own logic would have "
             "chosen; send it as the baseline of each decision"
         )
     return [
-        np.array([action == each.decision.baseline_action for action in each.decision.actions], dtype=np.float64)
+        np.array([action == each.baseline_action for action in each.actions], dtype=np.float64)
         for each in log.decisions
     ]
 
 
 def _best_fixed(log: _Log, options: EstimateOptions) -> TargetValue:
+    """Returns what the action would have earned, taken always, that was best on one half of the units, on the other.
+
+    The best of many estimates is too high on what it was chosen on.
+    """
+    halves = np.array([is_held_out(each.unit, 0.5, CHOICE_SALT) for each in log.samples], dtype=bool)
+    chosen_on, judged_on = log.part(halves), log.part(~halves)
     allowed = [
         set(each.actions) if each.mask is None else {a for a, ok in zip(each.actions, each.mask, strict=True) if ok}
         for each in log.samples
     ]
     everywhere = sorted(set.intersection(*allowed)) if allowed else []
-    known = _fixed_values(everywhere, log, options.estimator)
-    if not known:
+    known = _fixed_values(everywhere, chosen_on, options.estimator)
+    if not known or not judged_on.samples:
         reason = "no action was allowed at every decision, so none could have been taken always"
+        if everywhere:
+            reason = f"{len(log.samples)} decisions are too few to choose an action on some and judge it on others"
         return TargetValue(target="best-fixed", label="best-fixed", estimate=None, reason=reason)
     best = max(known, key=lambda action: known[action])
-    found = _estimate(distributions(FixedPolicy(best), log.points), log, options)
-    return TargetValue(target="best-fixed", label=f"best-fixed ({best})", estimate=found)
+    found = _estimate(distributions(FixedPolicy(best), judged_on.points), judged_on, options)
+    how = f"the action was chosen on {len(chosen_on.samples)} decisions and is judged on the others"
+    return TargetValue(target="best-fixed", label=f"best-fixed ({best})", estimate=found, reason=how)
 
 
 def _fixed_values(actions: Sequence[str], log: _Log, estimator: Estimator) -> dict[str, float]:

@@ -185,8 +185,11 @@ class RegisteredPolicies(Noun):
 
         return evaluate(self._workspace, reference, baseline, seed=seed)
 
-    def prove(self, agent: str, policy: str, **options: Any) -> ProofResult:
+    def prove(self, agent: str, policy: str, *, unit: str = "episode", **options: Any) -> ProofResult:
         """Learns a policy from its log and registers it if that is proven; options are of ``VerificationOptions``.
+
+        Decisions of one ``unit`` are learned from together or judged on together: ``episode``, ``task``, or a feature
+        of contexts or key of episodes' metadata, such as ``user``.
 
         Raises:
             NotFoundError: no decision of the policy has a reward.
@@ -194,4 +197,4 @@ class RegisteredPolicies(Noun):
         """
         from learnloop.loop.agent.proving import prove_from_log, verification_options
 
-        return prove_from_log(self._workspace, agent, policy, verification_options(options))
+        return prove_from_log(self._workspace, agent, policy, verification_options(options), unit=unit)
