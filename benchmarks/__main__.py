@@ -19,6 +19,7 @@ BENCHMARKS = {
     "service": "decisions a second over HTTP, how fast one is answered, and what learning costs them",
     "traces": "spans received a second, what recording a model's client costs, and how fast traces are read",
     "rewards": "attempts scored a second, and what a run in the sandbox costs",
+    "proof": "how often a proof says learned where nothing can be, and where something is",
     "rl": "training steps per second, time to a solved CartPole, and the cost of the parts",
 }
 """Name -> what it measures. The module of the same name has ``run(options: Options) -> list[Row]``."""
