@@ -25,9 +25,10 @@ from learnloop.store import Store
 
 ACTIONS = [f"a{number}" for number in range(10)]
 NAME = "bot.p"
+MODEL = HashedConfig(num_bits=8, num_passes=2)
 SETTINGS = DecisionSettings(
     exploration=ExplorationConfig(algorithm="epsilon_greedy", epsilon=0.1),
-    model=HashedConfig(num_bits=8, num_passes=2),
+    model=MODEL,
     learning=LearningSettings(min_new_rewards=400),
 )
 
@@ -50,7 +51,7 @@ class World:
             Sample(f"u{row}", {}, ACTIONS, None, ACTIONS[row % 10], 0.1, float(ACTIONS[row % 10] == action))
             for row in range(20 * number)
         ]
-        artifact = HashedTrainer(SETTINGS.model).train(samples, 0).to_artifact()
+        artifact = HashedTrainer(MODEL).train(samples, 0).to_artifact()
         proof = Proof(verdict=Verdict.LEARNED, reasons=["a test says so"])
         version = self.registry.register(NAME, artifact, proof, lineage={})
         self.registry.set_alias(NAME, "champion", version, actor="ann", reason="test")

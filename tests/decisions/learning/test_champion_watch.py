@@ -49,6 +49,7 @@ def world(places: tuple[Store, Registry]) -> World:
 @pytest.fixture(autouse=True)
 def _always_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(champion_watch, "KEEP_EVERY", 1)
+    monkeypatch.setattr(champion_watch, "QUIET_SECONDS", 0.0)
 
 
 def only_test(world: World) -> ChampionTest:
@@ -292,3 +293,20 @@ def test_of_decisions_with_their_episodes_reward_the_first_counts(world: World) 
     )
     world.watch.look()
     assert (only_test(world).num_decisions, only_test(world).num_untested) == (1, 4)
+
+
+def test_where_nothing_comes_nothing_is_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But now and then: what is waited for may be over."""
+    monkeypatch.setattr(champion_watch, "QUIET_SECONDS", 3_600.0)
+    world.champion("a0")
+    world.live(20)
+    assert world.watch.look()[0].num_decisions == 20
+    looks: list[object] = []
+    monkeypatch.setattr(ChampionWatch, "_look_at", lambda self, *args: looks.append(args))
+    assert world.watch.look() == []
+    assert looks == []
+    world.live(1)
+    world.watch.look()
+    monkeypatch.setattr(champion_watch, "QUIET_SECONDS", 0.0)
+    world.watch.look()
+    assert len(looks) == 2

@@ -64,6 +64,8 @@ MAX_RANGE_DECISIONS: Final = 2_000
 KEEP_EVERY: Final = 50
 """Decisions after which a test is kept; fewer are kept when it was last kept ``KEEP_SECONDS`` ago."""
 KEEP_SECONDS: Final = 5.0
+QUIET_SECONDS: Final = 10.0
+"""So long nothing is looked at where neither decisions nor rewards have come."""
 MAX_PAUSE_SECONDS: Final = 30.0
 """Between two looks at a test that is held up, at the most."""
 _PAGE = 1_000
@@ -108,6 +110,8 @@ class ChampionWatch:
         self._store = store
         self._registry = registry
         self._pauses: dict[str, tuple[float, float]] = {}  # of tests that are held up: how long, and until when
+        self._seen = (-1, -1)  # the last decision and the last reward at the last look
+        self._looked_at = 0.0
 
     def look(self, agent_id: str | None = None, policy: str | None = None) -> list[ChampionTest]:
         """Looks at what champions have decided since the last look; returns the tests that went on.
@@ -119,7 +123,9 @@ class ChampionWatch:
         Raises:
             StoreError, UnreachableError: the store refuses; the next look goes on from what was kept.
         """
-        found = []
+        found: list[ChampionTest] = []
+        if not self._has_news():
+            return found
         for champion in self._store.read(served_champions, CHAMPION):
             if agent_id not in (None, champion.agent_id) or policy not in (None, champion.policy):
                 continue
@@ -132,6 +138,14 @@ class ChampionWatch:
             if test is not None:
                 found.append(test)
         return found
+
+    def _has_news(self) -> bool:
+        """Returns whether something came since the last time that it said so, or that was long ago."""
+        seen = (self._store.last_sequence(Decision), self._store.last_sequence(Reward))
+        if seen == self._seen and time.monotonic() - self._looked_at < QUIET_SECONDS:
+            return False
+        self._seen, self._looked_at = seen, time.monotonic()
+        return True
 
     def _look_at(self, champion: ServedChampion, settings: VersionedSettings) -> ChampionTest | None:
         if not is_tested(settings.settings):
