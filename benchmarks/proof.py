@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.proof_champions import champion_rows
 from benchmarks.proof_logs import NULLS, Maker, better_by, by_kind
 from benchmarks.report import Goal, Options, Row, make_row
 from learnloop.algorithms import BanditTrainer
@@ -60,6 +61,7 @@ def run(options: Options) -> list[Row]:
         for gain, number in GRID:
             found = list(pool.map(partial(judge, f"{gain} {number}"), range(repetitions), chunksize=1))
             rows.append(_power(gain, number, found))
+        rows += champion_rows(pool.map, repetitions)
     return rows
 
 

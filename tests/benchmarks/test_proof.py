@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.proof import GRID, judge, z_test_power
+from benchmarks.proof_champions import BAD, GOOD, Course, champion_rows, live
 from benchmarks.proof_logs import NULLS, NUMBER, better_by
 
 # An action seems better in these, because of what was not reported or of when and to whom it was given.
@@ -53,3 +54,18 @@ def test_logs_are_judged_the_same_each_time() -> None:
     assert judge("written_twice", 3) == judge("written_twice", 3)
     assert not judge("written_twice", 3).is_learned
     assert judge("0.2 600", 1).is_learned
+
+
+def test_courses_of_champions_are_the_same_each_time_and_counted_from_their_fall() -> None:
+    assert live(BAD[0], 1) == live(BAD[0], 1)
+    ours = [live(BAD[0], seed).ours for seed in range(12)]
+    assert all(each is not None and 0 < each <= BAD[0].number for each in ours)
+    short = [course._replace(number=100) for course in GOOD]
+    assert all(live(course, 0).ours is None for course in short)
+
+
+def test_there_is_a_row_for_each_course_of_champions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.proof_champions.GOOD", (Course(0.3, 0.7, 0.7, 0.7, 100),))
+    rows = champion_rows(map, 2)
+    assert len(rows) == len(BAD) + 1
+    assert all(row.holds for row in rows)
