@@ -103,15 +103,16 @@ def test_a_control_that_is_first_by_the_other_rank_counts() -> None:
     assert ranks(held_out, chosen, rewards, None)[0] == 1 / 4
 
 
-def test_two_stages_have_the_level_of_one() -> None:
-    """Against an enumeration of where 2 + 3 controls and the policy may rank: 6! orders, all equally probable."""
-    num_first, number = 2, 5
+@pytest.mark.parametrize("num_allowed", [0, 1])
+def test_two_stages_have_the_level_of_one(num_allowed: int) -> None:
+    """Against an enumeration of where 3 + 3 controls and the policy may rank: 7! orders, all equally probable."""
+    num_first, number = 3, 6
     outcomes = []
     for order in permutations(range(number + 1)):  # order[0] is the policy's place, 0 the best
-        is_first_of_stage_one = all(order[control] > order[0] for control in range(1, num_first + 1))
-        outcomes.append(0 if is_first_of_stage_one else 1 + order[0])
+        num_above = sum(order[control] < order[0] for control in range(1, num_first + 1))
+        outcomes.append(0 if num_above <= num_allowed else 1 + order[0])
     for rank in range(1, number + 2):
         share = sum(outcome <= rank for outcome in outcomes) / len(outcomes)
-        assert staged_p_value(rank, num_first, number) == pytest.approx(share)
-    # The best rank of all implies the best of the first stage: 1 / (2 + 1).
-    assert staged_p_value(1, num_first, number) == pytest.approx(1 / 3)
+        assert staged_p_value(rank, num_first, number, num_allowed) == pytest.approx(share)
+    # The best rank of all implies the best of the first stage, which alone has (num_allowed + 1) / (3 + 1).
+    assert staged_p_value(1, num_first, number, num_allowed) == pytest.approx((num_allowed + 1) / 4)

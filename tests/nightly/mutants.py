@@ -306,8 +306,8 @@ PPO_MUTANTS = [
     Mutant(
         "scales: an observation that nothing is chosen on is taken in",
         "scaling:ObservationScaler.see",
-        "self.moments.update(observations if left_out is None else observations[~left_out])",
-        "self.moments.update(observations)",
+        "self.update(observations if left_out is None else observations[~left_out])",
+        "self.update(observations)",
         (f"{_PPO}test_the_last_observation_before_a_reset_of_its_own_is_not_seen_by_the_scale",),
     ),
     Mutant(

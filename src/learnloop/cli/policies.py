@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from learnloop.cli.output import json_option, open_workspace, print_listing, print_table, printed_json, say
-from learnloop.core.records import Verdict
 
 
 def not_empty(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -84,13 +83,15 @@ def show(name: str) -> None:
 def prove(ctx: click.Context, /, agent: str, policy: str, unit: str, **options: Any) -> None:
     """Learn a policy from its log, judge it on held-out units, register it if it learned; exit 7 if not.
 
-    It is trained 50 times: once, 9 times on resampled and 40 times on shuffled rewards.
+    It is trained 50 times: once, 9 times on resampled and 40 times on shuffled rewards (200 times where that is close).
 
     \b
     Examples:
       learnloop policies prove shop banner
       learnloop policies prove shop banner --unit user --reward-range 0 1 --json
     """
+    from learnloop.core.records import Verdict
+
     given = {name: value for name, value in options.items() if value is not None}
     found = open_workspace().policies.prove(agent, policy, unit=unit, **given)
     verification, version = found.verification, found.version

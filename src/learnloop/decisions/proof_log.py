@@ -27,8 +27,9 @@ from learnloop.store.queries.waiting import reward_waits, waiting_decisions
 
 TASK: Final = "task"
 """Decisions of episodes of one task belong together."""
-DELAY_QUANTILE, DELAY_FACTOR = 0.99, 2.0
-"""A reward may still come until twice the time within which 99 of 100 known ones came."""
+DELAY_QUANTILE, DELAY_FACTOR = 0.9, 3.0
+"""A reward may still come until three times the time within which 9 of 10 known ones came: a few that were added much
+later, such as a correction, do not keep what is missing pending."""
 
 
 MAX_COPIES = 10
@@ -119,34 +120,47 @@ def read_log(
     return ProofLog(samples, decisions, missing, len(single) - len(samples) - len(missing), num_copies)
 
 
-def split_log(log: ProofLog, share: float = HELD_OUT_SHARE) -> HeldOutSplit:
-    """Returns a log divided by unit; the reward model of what is held out is made of what is learned from."""
+def split_log(log: ProofLog, share: float = HELD_OUT_SHARE, *, by_context: bool = True) -> HeldOutSplit:
+    """Returns a log divided by unit; the reward model of what is held out is made of what is learned from.
+
+    Args:
+        log: all of it.
+        share: of the units that are held out.
+        by_context: False: the model is the mean, as in proofs of before there was one of contexts.
+    """
     split = split_by_unit(log.samples, share)
     usable = _with_propensities(split.held_out)
     missing = _with_propensities(split_by_unit(log.missing, share).held_out)
-    held_out = LoggedDecisions(usable, ContextModel(split.train), missing)
+    model = ContextModel(split.train)
+    held_out = LoggedDecisions(usable, model if by_context else model.mean, missing)
     return HeldOutSplit(split.train, held_out, len(split.held_out) - len(usable))
 
 
 def without_copies(found: Sequence[Logged]) -> tuple[list[Logged], int]:
-    """Returns each decision once, and how many were left out: the same time, context, actions and action twice.
+    """Returns each decision once, and how many were left out: the same episode, time, context and action twice.
 
-    Outside of episodes that is asked only where times tell decisions apart: where ones that differ have the same time,
-    or many have one, the clock of the log is too coarse.
+    Outside of episodes they must have earned the same, and it is asked only where times tell decisions apart: where
+    ones that differ have the same time, or many have one, the clock of the log is too coarse.
     """
     contents: dict[datetime, list[tuple[Any, ...]]] = {}
     for each in found:
         contents.setdefault(each.decision.created_at, []).append(_content(each))
     num_unclear = sum(len(each) for each in contents.values() if len(set(each)) > 1 or len(each) > MAX_COPIES)
     is_fine = num_unclear <= 0.01 * len(found)
-    kept: dict[tuple[Any, ...], Logged] = {}
-    for each in found:
-        unit = each.decision.episode_id or ("" if is_fine else each.unit)
-        key = (each.decision.created_at, *_content(each), unit)
-        earlier = kept.get(key)
-        if earlier is None or (earlier.reward is None and each.reward is not None):
-            kept[key] = each
-    return list(kept.values()), len(found) - len(kept)
+    keys = [
+        (each.decision.created_at, *_content(each), each.decision.episode_id or ("" if is_fine else each.unit))
+        for each in found
+    ]
+    rewarded = {key for each, key in zip(found, keys, strict=True) if each.reward is not None}
+    seen: set[tuple[Any, ...]] = set()
+    kept = []
+    for each, key in zip(found, keys, strict=True):
+        is_unrewarded_copy = each.reward is None and key in rewarded
+        whole = (key, None if each.decision.episode_id else each.reward)
+        if whole not in seen and not is_unrewarded_copy:
+            seen.add(whole)
+            kept.append(each)
+    return kept, len(found) - len(kept)
 
 
 def units_of(store: Store, found: Sequence[Logged], unit: str) -> Mapping[str, str]:

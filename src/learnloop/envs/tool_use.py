@@ -57,7 +57,6 @@ class ToolWorld:
 
     def __init__(
         self,
-        *,
         num_tools: int = 6,
         length: int = 3,
         num_intents: int = 4,
@@ -185,9 +184,27 @@ class ToolUse(gymnasium.Env[F32, int]):
 
     metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 - gymnasium's own form
 
-    def __init__(self, *, world_seed: int = 0, render_mode: str | None = None, **world: Any) -> None:
-        """Takes what ``ToolWorld`` takes, but that its seed is called ``world_seed``."""
-        self.world = ToolWorld(seed=world_seed, **world)
+    def __init__(
+        self,
+        num_tools: int = 6,
+        length: int = 3,
+        num_intents: int = 4,
+        world_seed: int = 0,
+        cost: float = 0.04,
+        failure_rate: float = 0.1,
+        guess_reward: float = 0.25,
+        render_mode: str | None = None,
+    ) -> None:
+        """See ``ToolWorld``, whose ``seed`` is ``world_seed`` here."""
+        self.world = ToolWorld(
+            num_tools=num_tools,
+            length=length,
+            num_intents=num_intents,
+            seed=world_seed,
+            cost=cost,
+            failure_rate=failure_rate,
+            guess_reward=guess_reward,
+        )
         self.render_mode = render_mode
         self._size = self.world.num_intents + self.world.num_tools + 2
         self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (self._size,), np.float32)

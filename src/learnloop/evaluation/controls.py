@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -87,8 +88,11 @@ class Arms:
             replica = self._trainer.train(drawn, self._seed)
             self._replicas.append(arm_rewards(f"{REPLICAS}[{index}]", replica, self._held_out))
 
-    def rewards(self) -> ArmRewards:
+    def rewards(self, alpha: float) -> ArmRewards:
         """Returns what each arm earns, and the rank of the policy among its controls.
+
+        Args:
+            alpha: a rank of at most this share among the first controls would have been enough.
 
         Raises:
             UsageError: the policy changed after its training.
@@ -106,7 +110,8 @@ class Arms:
         )
         number = len(self._controls)
         if number > self._num_first:
-            staged = staged_p_value(round(ranks.better * (number + 1)), self._num_first, number)
+            rank = round(ranks.better * (number + 1))
+            staged = staged_p_value(rank, self._num_first, number, math.floor(alpha * (self._num_first + 1) + 1e-9) - 1)
             ranks = ranks._replace(better=staged)
         return ArmRewards(self._trained, self._others, np.array(self._controls), np.array(self._replicas), ranks)
 
@@ -168,6 +173,12 @@ class RewardShuffle:
         """How many units can trade rewards with another one."""
         return sum(len(blocks) for blocks in self._blocks if len(blocks) > 1)
 
+    @property
+    def movable_share(self) -> float:
+        """The share of samples whose rewards can move to another unit."""
+        moving = sum(blocks.size for blocks in self._blocks if len(blocks) > 1)
+        return moving / max(len(self.samples), 1)
+
     def draw(self, rng: np.random.Generator) -> list[Sample]:
         """Returns the samples with the rewards of one random permutation of the units."""
         rewards = [sample.reward for sample in self.samples]
@@ -216,25 +227,29 @@ def rank_p_values(held_out_means: F64, chosen: F64, samples: Sequence[Sample], r
     return Ranks(_rank_of_first([held_out, both]), 1.0 if follows else _rank_of_first([-held_out, -both]))
 
 
-def staged_p_value(rank: int, num_first: int, number: int) -> float:
+def staged_p_value(rank: int, num_first: int, number: int, num_allowed: int = 0) -> float:
     """Returns the p-value of a rank among ``number`` controls that were trained in two stages.
 
-    The second stage was trained because some of the first ``num_first`` controls ranked at or above the policy. Had
-    none, that alone would have been enough. So p is the probability under the null of either: of no control above it
-    in the first stage, or of a rank at least as good in the end. Under the null each rank from 1 to ``number`` + 1 is
-    equally probable, and at rank j the first stage is free of the j - 1 controls above it with probability
-    C(number - j + 1, num_first) / C(number, num_first).
+    The second stage was trained because more than ``num_allowed`` of the first ``num_first`` controls ranked at or
+    above the policy. Had no more, that alone would have been enough. So p is the probability under the null of either:
+    of so few above it in the first stage, or of a rank at least as good in the end. Under the null each rank from 1 to
+    ``number`` + 1 is equally probable, and how many of the j - 1 controls above rank j are of the first stage is
+    hypergeometric.
 
     Args:
         rank: 1 for the best of all.
         num_first: controls of the first stage.
         number: controls of both stages.
+        num_allowed: so many of the first stage above the policy were few enough.
     """
-    total, is_free = float(rank), 1.0
-    for above in range(1, number + 1):
-        is_free *= max(number - num_first - above + 1, 0) / (number - above + 1)
-        if above >= rank:
-            total += is_free
+    total = float(rank)
+    ways = math.comb(number, num_first)
+    for above in range(rank, number + 1):
+        few = sum(
+            math.comb(above, inside) * math.comb(number - above, num_first - inside)
+            for inside in range(min(num_allowed, above, num_first) + 1)
+        )
+        total += few / ways
     return min(1.0, total / (number + 1))
 
 

@@ -97,6 +97,8 @@ class LoggedArrays(NamedTuple):
     unsupported_mass: float | None = None
     importance: F64 | None = None
     """How many decisions each stands for; None: one."""
+    shared: Indices | None = None
+    """Numbers of the rewards; decisions that share one have the same. None: each has its own."""
 
 
 class EstimateOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,6 +197,7 @@ def estimate_rows(
         predicted=predicted,
         unsupported_mass=support.mass_of(rows),
         importance=importance if bool(np.any(importance != 1.0)) else None,
+        shared=shared,
     )
     found = estimate_arrays(logged, options)
     if len(samples) and bool(np.all(propensities == 1.0)):
@@ -246,7 +249,7 @@ def _keep_rewarded(logged: LoggedArrays, options: EstimateOptions) -> tuple[Logg
     """Returns the rows of which the reward is known, and how many others there are."""
     rewards = np.asarray(logged.rewards, dtype=np.float64)
     weights = np.asarray(logged.weights, dtype=np.float64)
-    optional = (logged.units, logged.expected, logged.predicted, logged.importance)
+    optional = (logged.units, logged.expected, logged.predicted, logged.importance, logged.shared)
     others = [each for each in optional if each is not None]
     if rewards.ndim != 1 or any(each.shape != rewards.shape for each in (weights, *others)):
         raise UsageError(f"rewards have shape {rewards.shape}; all arrays of a log need one number a decision")
@@ -267,10 +270,12 @@ def _keep_rewarded(logged: LoggedArrays, options: EstimateOptions) -> tuple[Logg
         return logged._replace(rewards=rewards, weights=weights), 0
     kept = ~missing
     units = None if logged.units is None else np.unique(logged.units[kept], return_inverse=True)[1]
-    known = (None if each is None else each[kept] for each in optional[1:])
-    expected, predicted, importance = known
+    expected, predicted, importance = (
+        None if each is None else each[kept] for each in (logged.expected, logged.predicted, logged.importance)
+    )
+    shared = None if logged.shared is None else logged.shared[kept]
     mass = logged.unsupported_mass
-    return LoggedArrays(rewards[kept], weights[kept], units, expected, predicted, mass, importance), num_missing
+    return LoggedArrays(rewards[kept], weights[kept], units, expected, predicted, mass, importance, shared), num_missing
 
 
 def _parts(logged: LoggedArrays, estimator: Estimator) -> tuple[F64, F64]:
@@ -297,7 +302,10 @@ def _unit_sums(values: F64, units: Indices | None) -> F64:
 def _overlap(logged: LoggedArrays) -> LogOverlap:
     importance = None if logged.importance is None else logged.importance / logged.importance.mean()
     excess = _unit_sums(_scaled(logged.weights - 1.0, importance), logged.units)  # of each unit; 0 on average
-    overlap = overlap_of(_scaled(logged.weights, importance), excess)
+    weights = _scaled(logged.weights, importance)
+    if logged.shared is not None:  # one weight a reward: what is shared by ten decisions is known once
+        weights = weights[np.unique(logged.shared, return_index=True)[1]]
+    overlap = overlap_of(weights, excess)
     return LogOverlap(
         **msgspec.structs.asdict(overlap), num_units=excess.size, unsupported_mass=logged.unsupported_mass
     )

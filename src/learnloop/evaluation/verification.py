@@ -81,6 +81,8 @@ from learnloop.evaluation.permutation import (
 from learnloop.evaluation.policies import UniformPolicy
 from learnloop.evaluation.proof import Arm, ArmTest, Verification, VerificationOptions
 
+MIN_MOVABLE = 0.5
+"""The share of samples whose rewards a shuffled control must be able to move."""
 NEAR = 0.25
 """Of a rank among the first controls: up to it more of them are trained, if all else says ``learned``."""
 
@@ -166,11 +168,11 @@ def _train_and_judge(
     arms.add_controls(options.num_controls)
     arms.add_replicas(options.num_replicas)
     failure = _failure(rewards, overlap, options)
-    outcome = arms.rewards()
+    outcome = arms.rewards(options.alpha)
     tests = _tests(outcome, options, failure)
     if not reasons and _would_more_controls_do(tests, options):
         arms.add_controls(options.max_controls - options.num_controls)
-        outcome = arms.rewards()
+        outcome = arms.rewards(options.alpha)
         tests = _tests(outcome, options, failure)
     lacking = broken(assumptions, MISSING)
     if lacking:
@@ -199,8 +201,7 @@ def _would_more_controls_do(tests: Sequence[ArmTest], options: VerificationOptio
     """Returns whether nothing but the rank among few controls, and that by little, stands against ``learned``."""
     rank = next(test.p_value for test in tests if test.name == RANK)
     others = max(test.p_value for test in tests if test.name != RANK)
-    best = 1 / (options.num_controls + 1)  # none ranked at or above it: no more can make it better
-    return others <= options.alpha < rank <= NEAR and rank > best and options.max_controls > options.num_controls
+    return others <= options.alpha < rank <= NEAR and options.max_controls > options.num_controls
 
 
 def _log_assumptions(samples: Sequence[Sample], held_out: HeldOut) -> list[Assumption]:
@@ -249,6 +250,15 @@ def _with_missing(
 def _check_options(options: VerificationOptions, rewards: F64) -> None:
     check_range("alpha", options.alpha, above=0, below=1)
     needed = int(np.ceil(2 / options.alpha - 1e-9)) - 1
+    if options.reward_range is not None:
+        low, high = options.reward_range
+        if not -np.inf < low < high < np.inf:
+            raise UsageError(f"reward_range is {low:g} to {high:g}; give two numbers, the lower one first")
+        num_outside = int(np.sum((rewards < low) | (rewards > high)))
+        if num_outside:
+            raise UsageError(
+                f"{num_outside} of {rewards.size} rewards are not within reward_range, {low:g} to {high:g}"
+            )
     if options.max_controls < options.num_controls:
         raise UsageError(
             f"max_controls is {options.max_controls}; at least num_controls, {options.num_controls}, is needed"
@@ -294,6 +304,12 @@ def _before_training(
         return Verdict.INCONCLUSIVE, [
             f"{shuffle.num_movable} of {shuffle.num_units} training units have as many samples as another one and can "
             f"trade rewards with it in a shuffled control; at least {options.min_units} are needed"
+        ]
+    if shuffle.movable_share < MIN_MOVABLE:
+        return Verdict.INCONCLUSIVE, [
+            f"only {shuffle.movable_share:.0%} of the samples are of units that have as many as another one, and can "
+            "trade rewards with it in a shuffled control: what is learned from the others' true rewards would be taken "
+            "for chance. Take smaller units"
         ]
     return None
 

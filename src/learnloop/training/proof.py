@@ -35,6 +35,8 @@ NUM_TURNS = 12
 """The policies that are compared play held-out episodes in turns, so many of them."""
 DRIFT_ALPHA = 0.01
 """How sure it must be that the environment changed while controls were trained, for nothing to be said."""
+ROUNDING = 1e-5
+"""Returns that differ by a smaller share differ by rounding: a network's rows depend on the size of their batch."""
 MAX_CHANGE = 6.0
 """More standard errors between what a policy earned when training chose it and what it earns now are no luck: being
 chosen as the best of some dozens of evaluations is worth two or three."""
@@ -200,6 +202,8 @@ def find_drift(learned: Returns, again: Returns | None, as_trained: Change | Non
     advice = "what was trained and its controls met different environments; let rewards depend on the episode alone"
     if again is not None:
         change = np.array(again.returns) - np.array(learned.returns)
+        size = max(float(np.abs(learned.returns).max()), float(np.abs(again.returns).max()))
+        change[np.abs(change) <= ROUNDING * size] = 0.0
         flips = derive_seed(seed, "flips", "again")
         p_value = 2 * min(sign_flip_p_value(sign * change, seed=flips) for sign in (1.0, -1.0))
         if p_value <= DRIFT_ALPHA:
@@ -210,7 +214,7 @@ def find_drift(learned: Returns, again: Returns | None, as_trained: Change | Non
     if as_trained is not None:
         now = as_trained.now
         error = now.std * math.sqrt(2 / len(now.returns))
-        if abs(now.mean - as_trained.before) > MAX_CHANGE * error + 1e-9 * abs(now.mean):
+        if abs(now.mean - as_trained.before) > MAX_CHANGE * error + ROUNDING * abs(now.mean):
             return (
                 f"the policy earned {as_trained.before:.4g} when training chose it and earns {now.mean:.4g} now, in "
                 f"the same {len(now.returns)} episodes: {advice}"

@@ -31,6 +31,9 @@ class Mine(PPOConfig, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
         ({"learning_rate": "lin_20"}, "learning_rate is 20.0; allowed is from 0 to 10"),
         ({"clip_range": Linear(initial=0.2, final=11)}, "clip_range is 11; allowed is from 0 to 10"),
         ({"target_kl": 0.0}, "target_kl is 0.0"),
+        ({"gamma": "lin_0.9"}, "gamma is 'lin_0.9'; a number is needed, it cannot change with the progress"),
+        ({"n_steps": Linear(initial=4, final=2)}, "n_steps is .*; a number is needed"),
+        ({"share": "lin_0.5"}, "share is 'lin_0.5'; a number is needed"),
     ],
 )
 def test_a_number_outside_of_its_range_is_refused(fields: dict[str, Any], message: str) -> None:
@@ -41,6 +44,10 @@ def test_a_number_outside_of_its_range_is_refused(fields: dict[str, Any], messag
 def test_what_is_none_unless_it_is_said_may_be_none() -> None:
     config = Mine(share=0.5, most=None, target_kl=None, clip_range_vf=None, live_steps=None)
     assert (config.most, config.target_kl) == (None, None)
+
+
+def test_a_range_without_an_end_has_none() -> None:
+    assert Mine(share=0.5, clip_range_vf=1e31).clip_range_vf == 1e31
 
 
 def test_ranges_are_no_fields() -> None:

@@ -436,5 +436,26 @@ def test_a_policy_that_cannot_learn_holds_up_no_other(
     assert learned(service, "front")[0]["num_updates"] == 7
 
 
+def test_a_policy_that_cannot_be_read_at_a_start_holds_up_no_other(
+    store: Store, registry: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two features of one name: hashed reads them, and online, which the policy is now, does not."""
+    put(store, "shop", "front", read_settings({"model": {"kind": "hashed"}}))
+    put(store, "shop", "side", ONLINE)
+    other = Policies(store, registry, seed=1)
+    earn(other, store, "side", 7)
+    (made,) = other.decide("shop", "front", DecisionRequest(["x", "y"], {"a.b": 1.0, "a": {"b": 2.0}}))
+    given = Reward(
+        reward_id="r", episode_id=None, decision_id=made.decision_id, name="r", value=1.0, created_at=made.created_at
+    )
+    store.write([made, given])
+    put(store, "shop", "front", ONLINE)
+    service = Policies(store, registry)
+    service.load_set_up()
+    assert learned(service, "side")[0]["num_updates"] == 7
+    assert service.find("shop", "front") is None
+    assert "shop.front is not served" in caplog.text
+
+
 def failing(rewards: object) -> None:
     raise LearnloopError("the disk is away")

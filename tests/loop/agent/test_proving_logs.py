@@ -144,7 +144,9 @@ def test_copies_are_told_and_count_once(loop: Loop) -> None:
     records = good_users(250)
     rows = [each for each in records if isinstance(each, Decision)][::10]
     copies = [msgspec.structs.replace(each, decision_id=f"again-{each.decision_id}") for each in rows]
-    write(loop, [*records, *copies, *(reward(each.decision_id, 1.0) for each in copies)])
+    earned = {each.decision_id: each.value for each in records if isinstance(each, Reward)}
+    again = [reward(each.decision_id, earned[row.decision_id] or 0.0) for each, row in zip(copies, rows, strict=True)]
+    write(loop, [*records, *copies, *again])
     loop.policy("p", features={"kind": "category"})
     verification, _ = loop.prove("p")
     assert verification.num_samples + verification.overlap["random"].num_samples == 1_000

@@ -110,7 +110,14 @@ def test_a_backup_keeps_keys_and_an_older_one_has_none(tmp_path: Path) -> None:
 
 
 def _as_first_revision(source: Path, target: Path) -> None:
-    names = ("api_keys", "label_requests", "decision_activations", "policy_settings", "learning_updates")
+    names = (
+        "api_keys",
+        "label_requests",
+        "decision_activations",
+        "policy_settings",
+        "learning_updates",
+        "champion_tests",
+    )
     later = [f"tables/{name}.jsonl" for name in (*names, "idempotent_answers")]
     with tarfile.open(source) as old, tarfile.open(target, "w") as new:
         for member in old:

@@ -173,3 +173,24 @@ def test_anything_becomes_messages(value: Any) -> None:
 @given(JSON)
 def test_as_text_is_text(value: Any) -> None:
     assert isinstance(as_text(value), str)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "thinking", "content": "I think so"},
+        {"type": "thinking", "thinking": "so", "signature": "s"},
+        {"type": "tool_use", "id": "1", "name": "n", "arguments": {"a": 1}},
+        {"type": "tool_result", "id": "1", "result": "r"},
+        {"type": "refusal", "refusal": "no"},
+        {"type": "output_text", "text": "yes", "annotations": [1]},
+    ],
+)
+def test_parts_of_other_conventions_stay_as_they_are(part: dict[str, Any]) -> None:
+    """Among GenAI parts these types mean nothing: what they hold is kept, all of it."""
+    assert read_message({"role": "assistant", "parts": [part]})["parts"] == [part]
+
+
+def test_the_text_of_a_block_is_its_text() -> None:
+    said = read_message({"role": "user", "content": [{"type": "text", "text": "a", "content": "b"}]})
+    assert said["parts"] == [{"type": "text", "content": "a"}]

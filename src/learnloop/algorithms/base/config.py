@@ -53,6 +53,16 @@ def check_setting(name: str, value: Schedule | None, low: float, high: float | N
         check_range(name, value, low, high)
 
 
+def _check_kind(name: str, value: Schedule | None, hint: object) -> None:
+    """Returns if ``value`` is no schedule, or the field's ``hint`` allows one.
+
+    Raises:
+        UsageError: it is one where a number is needed.
+    """
+    if isinstance(value, Linear | str) and "Schedule" not in str(hint):
+        raise UsageError(f"{name} is {value!r}; a number is needed, it cannot change with the progress")
+
+
 def parse_schedule(name: str, schedule: Schedule) -> Linear:
     """Returns ``schedule`` as a line; a constant is a flat one.
 
@@ -129,6 +139,7 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             for name, (low, high) in vars(kind).get("ranges", {}).items():
                 value = getattr(self, name)
                 if value is not None or defaults.get(name, 0) is not None:
+                    _check_kind(name, value, kind.__annotations__.get(name, ""))
                     check_setting(name, value, low, high)
         for width in self.net_arch:
             check_range("a layer of net_arch", width, 1)

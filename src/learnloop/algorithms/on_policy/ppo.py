@@ -40,7 +40,7 @@ class PPOConfig(OnPolicyConfig, frozen=True, kw_only=True, forbid_unknown_fields
         "batch_size": (1, None),
         "n_epochs": (1, None),
         "clip_range": (0, 10),
-        "clip_range_vf": (0, 1e30),
+        "clip_range_vf": (0, None),
         "target_kl": (1e-9, 1e6),
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
@@ -60,8 +60,10 @@ class Candidate(NamedTuple):
     """What else is to be told beside the reasons of the verdict, such as decisions that were left out."""
 
 
-def bandit_candidate(store: Store, agent_id: str, policy: str, settings: DecisionSettings) -> Candidate:
-    """Returns the candidate of the newest rewarded decisions.
+def bandit_candidate(
+    store: Store, agent_id: str, policy: str, settings: DecisionSettings, since: datetime | None = None
+) -> Candidate:
+    """Returns the candidate of the newest rewarded decisions, of those made since ``since`` where that is given.
 
     The world may have changed within the window. Then what was learned from its newest part is better on the newest
     decisions than what was learned from all of it. Whether it is so is asked on the training part alone, split once
@@ -73,7 +75,7 @@ def bandit_candidate(store: Store, agent_id: str, policy: str, settings: Decisio
     """
     learning, wait = settings.learning, settings.reward_wait_seconds
     until = None if wait is None else now() - timedelta(seconds=wait)
-    log = read_log(store, agent_id, policy, unit=learning.unit, newest=learning.window, until=until)
+    log = read_log(store, agent_id, policy, unit=learning.unit, newest=learning.window, since=since, until=until)
     window = shared_questions(of_one_length(log.samples))
     trainer = trainer_of(settings)
     share = choose_recency(window, trainer, learning.held_out_share)

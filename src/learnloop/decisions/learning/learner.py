@@ -16,6 +16,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 import msgspec
 import numpy as np
@@ -75,11 +76,15 @@ class Learner:
         return self._store.read(num_rewarded_since, agent_id, policy, since, limit)
 
     def candidate(self, agent_id: str, policy: str, settings: DecisionSettings, log_sequence: int) -> Candidate:
-        """Returns what could be served, made of the rewards with a sequence up to ``log_sequence``."""
+        """Returns what could be served, made of the rewards with a sequence up to ``log_sequence``.
+
+        None of it is older than the last champion's failure.
+        """
         if settings.mode is DecisionMode.APPRENTICE:
             return apprentice_candidate(self._store, agent_id, policy, settings)
         if settings.network is None:
-            return bandit_candidate(self._store, agent_id, policy, settings)
+            since = self._store.read(newest_put_out, agent_id, policy)
+            return bandit_candidate(self._store, agent_id, policy, settings, since)
         return episode_candidate(self._store, self._registry, agent_id, policy, settings, log_sequence)
 
     def update(self, agent_id: str, policy: str, settings: VersionedSettings) -> LearningUpdate | None:
@@ -134,7 +139,10 @@ class Learner:
         if since is None or settings.mode is DecisionMode.APPRENTICE:
             return settings
         learning = settings.learning
-        number = len(newest_decisions(self._store, agent_id, policy, learning.window, LogFilter(since=since)))
+        wait = settings.reward_wait_seconds
+        until = None if wait is None else now() - timedelta(seconds=wait)
+        chosen = LogFilter(since=since, until=until)
+        number = len(newest_decisions(self._store, agent_id, policy, learning.window, chosen))
         if number < max(learning.min_new_rewards, MIN_WINDOW):
             return None
         return msgspec.structs.replace(settings, learning=msgspec.structs.replace(learning, window=number))

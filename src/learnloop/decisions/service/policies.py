@@ -281,9 +281,15 @@ class Policies:
 
     def _open_learners(self, policies: Mapping[Key, DecisionSettings]) -> dict[Key, OnlineLearner]:
         """Returns the learners of those policies that learn online; they have read the log together."""
-        online = {key: settings for key, settings in policies.items() if settings.online is not None}
-        opened = {key: OnlineLearner(self._store, *key, settings) for key, settings in online.items()}
-        sync_all(self._store, list(opened.values()))
+        opened: dict[Key, OnlineLearner] = {}
+        for key, settings in policies.items():
+            if settings.online is not None:
+                with _warned(*key):
+                    opened[key] = OnlineLearner(self._store, *key, settings)
+        try:
+            sync_all(self._store, list(opened.values()))
+        except (CorruptError, UsageError):  # each reads the log alone then, and is told by its name where it cannot
+            return {}
         return opened
 
     def _learners(self) -> list[OnlineLearner]:

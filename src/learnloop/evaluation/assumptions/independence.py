@@ -22,6 +22,8 @@ from learnloop.evaluation.assumptions.assumption import ERROR_RATE, Assumption, 
 from learnloop.evaluation.assumptions.log_table import LogTable, content_of
 
 NAME = "independence"
+MAX_DISTINCT = 0.6
+"""A feature with more different values, as a share of the rows, hardly ever comes again."""
 MIN_PAIRS = 20
 """Of fewer pairs nothing is said."""
 
@@ -37,11 +39,12 @@ class _Pairs(NamedTuple):
 def check_independence(table: LogTable, error_rate: float = ERROR_RATE) -> Assumption:
     """Returns whether units that should have nothing to do with each other chose alike more often than by chance.
 
-    Compared are units that follow each other in equal contexts, and units that follow each other in time. Given the
+    Compared are units that follow each other in equal contexts, units that follow each other in time, and those that
+    follow each other with one value of a feature, such as the name of a user. Given the
     first and all before it, 1{a_j = a_i} / p_j - 1 has mean 0 for the second if it could take a_i, and mean -1 if its
     propensity is 0; the sum over pairs divided by the root of the sum of squares is about standard normal. One-sided.
     """
-    kinds = [_in_equal_contexts(table), *([_in_time(table)] if table.has_times else [])]
+    kinds = [_in_equal_contexts(table), *([_in_time(table)] if table.has_times else []), *_by_feature(table)]
     limit = NormalDist().inv_cdf(1 - error_rate / len(kinds))
     for pairs in kinds:
         z = _alikeness(table, pairs)
@@ -86,6 +89,28 @@ def _in_equal_contexts(table: LogTable) -> _Pairs:
             first.append(earlier)
             second.append(row)
     return _Pairs("units in equal contexts", np.array(first, dtype=np.intp), np.array(second, dtype=np.intp))
+
+
+def _by_feature(table: LogTable) -> list[_Pairs]:
+    """Returns for each feature whose values come again pairs of rows that follow each other with one value."""
+    found = []
+    num_contexts = len(set(map(content_of, table.samples)))
+    for name, values in table.features.items():
+        keys = [repr(value) for value in values]
+        number = len(set(keys))
+        if number < 2 or number > MAX_DISTINCT * len(keys) or number == num_contexts:  # the last: pairs as by context
+            continue
+        waiting: dict[str, int] = {}
+        pairs = []
+        for row, key in enumerate(keys):
+            earlier = waiting.pop(key, None)
+            if earlier is None or table.units[earlier] == table.units[row]:
+                waiting[key] = row
+            else:
+                pairs.append((earlier, row))
+        first, second = (np.array([pair[side] for pair in pairs], dtype=np.intp) for side in (0, 1))
+        found.append(_Pairs(f"units with the same {name}", first, second))
+    return found
 
 
 def _in_time(table: LogTable) -> _Pairs:

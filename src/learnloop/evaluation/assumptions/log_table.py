@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -126,7 +127,11 @@ def content_of(sample: Sample) -> bytes:
     context = sample.context
     vector = context.vector if isinstance(context, Question) else None
     features = context.action_features if isinstance(context, Question) else None
-    return msgspec.json.encode((context, features, None if vector is None else vector.tobytes(), sample.actions))
+    asked = (context, features, None if vector is None else vector.tobytes(), sample.actions)
+    try:
+        return msgspec.json.encode(asked)
+    except UnicodeEncodeError:  # half of a character of UTF-16, as JSON may have it
+        return repr(asked).encode(errors="backslashreplace")
 
 
 def flat_features(samples: Sequence[Sample]) -> dict[str, list[object]]:
@@ -143,6 +148,8 @@ def _components(samples: Sequence[Sample]) -> dict[str, list[object]]:
     if len(sizes) != 1 or None in sizes or 0 in sizes:
         return {}
     matrix = np.array(vectors, dtype=np.float64)
+    if not np.isfinite(matrix).all():
+        return {}
     centred = matrix - matrix.mean(axis=0)
     _, _, directions = np.linalg.svd(centred[:: max(1, len(centred) // 2_000)], full_matrices=False)
     scores = centred @ directions[:NUM_COMPONENTS].T
@@ -168,7 +175,12 @@ def _slicing(name: str, values: Sequence[object]) -> Slicing:
 
 def is_number(value: object) -> bool:
     """Returns whether a feature's value is a finite number; a boolean is none."""
-    return isinstance(value, int | float | np.floating) and not isinstance(value, bool) and bool(np.isfinite(value))
+    if not isinstance(value, int | float | np.floating) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # JSON has integers of any size
+        return False
 
 
 def _key(value: object) -> str:

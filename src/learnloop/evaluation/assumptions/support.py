@@ -118,13 +118,17 @@ class Support:
         table = self._table
         found = np.zeros(self._rows.size, dtype=bool)
         able = self._apart[table.offered[self._apart, place]]
+        num_slices = sum(len(slicing.labels) for slicing in table.slicings)
+        # An action of propensity 1 / weight is missed in n contexts with probability e^(-n / weight), in many slices.
+        weight = number / math.log(1 / CERTAINTY)
+        needed = max(float(number), weight * math.log(max(num_slices, 1) / ERROR_RATE))
         for slicing in table.slicings:
             if slicing.name == "time" or not slicing.labels:
                 continue
             parts = slicing.parts[able]
             sizes = np.bincount(parts[parts >= 0], minlength=len(slicing.labels))
             taken = np.bincount(parts[(parts >= 0) & (table.taken[able] == place)], minlength=len(slicing.labels))
-            empty = (taken == 0) & (sizes >= number)
+            empty = (taken == 0) & (sizes >= needed)
             inside = slicing.parts[self._rows]
             found |= (inside >= 0) & empty[inside]
         return found
@@ -216,4 +220,6 @@ def _points(features: Mapping[str, list[object]], size: int) -> F64:
 
 
 def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float | np.floating) else math.nan
+    if isinstance(value, bool) or is_number(value):
+        return float(value)  # type: ignore[arg-type]
+    return math.nan

@@ -166,7 +166,8 @@ def _held_out(workspace: WorkspaceCore, version: PolicyVersion) -> HeldOut:
         return OutcomeTable.from_bytes(workspace.store.blobs.get(lineage["held_out"]["blob"]))
     chosen = lineage["held_out"]
     log = read_log(workspace.store, lineage["agent"], lineage["policy"], unit=chosen.get("unit", EPISODE))
-    held_out = split_log(log, chosen.get("share", HELD_OUT_SHARE)).held_out
+    # A version that does not say its unit was proven before there was a model of contexts, and is judged as it was.
+    held_out = split_log(log, chosen.get("share", HELD_OUT_SHARE), by_context="unit" in chosen).held_out
     if not held_out.units:
         raise NotFoundError(f"no held-out decision of {version.policy!r} is left in the log to evaluate on")
     return held_out

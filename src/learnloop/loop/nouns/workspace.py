@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from learnloop.loop.nouns.spans import Spans
 
 
-def _noun(module: str, name: str) -> cached_property[Any]:
+def _noun(module: str, name: str, about: str) -> cached_property[Any]:
     """Returns the property of a noun, which is imported when it is first asked for."""
-    return cached_property(lambda workspace: getattr(import_module(f"learnloop.loop.nouns.{module}"), name)(workspace))
+    found = cached_property(lambda workspace: getattr(import_module(f"learnloop.loop.nouns.{module}"), name)(workspace))
+    found.__doc__ = about
+    return found
 
 
 class Workspace(WorkspaceCore):
@@ -30,19 +32,43 @@ class Workspace(WorkspaceCore):
     It takes and raises what ``WorkspaceCore`` does, which is what the functions of the facade are given.
     """
 
-    episodes: cached_property[Episodes] = _noun("episodes", "Episodes")
-    """What agents did: ``list``, ``show``, ``steps``, ``stats``, ``import_``, ``export``, ``remove`` ..."""
-    spans: cached_property[Spans] = _noun("spans", "Spans")
-    """What happened in episodes: ``list``, ``show``, ``outline``, ``usage``."""
-    rewards: cached_property[Rewards] = _noun("rewards", "Rewards")
-    """What runs were worth: ``list``, ``record``, ``calculate``, ``history``, ``test``, ``audit`` ..."""
-    labels: cached_property[Labels] = _noun("labels", "Labels")
-    """What people say of runs: ``give``, ``ask``, ``list``, ``answer``, ``accept``, ``skip``, ``learn``."""
-    decisions: cached_property[Decisions] = _noun("decisions", "Decisions")
-    """What was chosen and what it earned; settings of policies: ``list``, ``show``, ``reward``, ``evaluate`` ..."""
-    policies: cached_property[RegisteredPolicies] = _noun("policies", "RegisteredPolicies")
-    """Registered versions: ``list``, ``show``, ``alias``, ``prune``, ``export``, ``evaluate``, ``prove``."""
-    runs: cached_property[TrainingRuns] = _noun("runs", "TrainingRuns")
-    """Trainings: ``list``, ``open``, ``train``, ``resume``, ``compare``."""
-    datasets: cached_property[Datasets] = _noun("datasets", "Datasets")
-    """What ``ll.train`` learns from: ``build``."""
+    episodes: cached_property[Episodes] = _noun(
+        "episodes",
+        "Episodes",
+        "What agents did: ``list``, ``show``, ``steps``, ``stats``, ``import_``, ``export``, ``remove`` ...",
+    )
+    spans: cached_property[Spans] = _noun(
+        "spans",
+        "Spans",
+        "What happened in episodes: ``list``, ``show``, ``outline``, ``usage``.",
+    )
+    rewards: cached_property[Rewards] = _noun(
+        "rewards",
+        "Rewards",
+        "What runs were worth: ``list``, ``record``, ``calculate``, ``history``, ``test``, ``audit`` ...",
+    )
+    labels: cached_property[Labels] = _noun(
+        "labels",
+        "Labels",
+        "What people say of runs: ``give``, ``ask``, ``list``, ``answer``, ``accept``, ``skip``, ``learn``.",
+    )
+    decisions: cached_property[Decisions] = _noun(
+        "decisions",
+        "Decisions",
+        "What was chosen, what it earned, settings: ``list``, ``show``, ``reward``, ``evaluate`` ...",
+    )
+    policies: cached_property[RegisteredPolicies] = _noun(
+        "policies",
+        "RegisteredPolicies",
+        "Registered versions: ``list``, ``show``, ``alias``, ``prune``, ``export``, ``evaluate``, ``prove``.",
+    )
+    runs: cached_property[TrainingRuns] = _noun(
+        "runs",
+        "TrainingRuns",
+        "Trainings: ``list``, ``open``, ``train``, ``resume``, ``compare``.",
+    )
+    datasets: cached_property[Datasets] = _noun(
+        "datasets",
+        "Datasets",
+        "What ``ll.train`` learns from: ``build``.",
+    )

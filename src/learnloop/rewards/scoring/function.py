@@ -227,8 +227,12 @@ def reward_function(name: str, **rules: Unpack[RewardRules]) -> Callable[[Functi
             themselves.
 
     Raises:
-        UsageError: a value has no meaning.
+        UsageError: there is no such option, or a value has no meaning.
     """
+    unknown = rules.keys() - RewardRules.__annotations__.keys()
+    if unknown:
+        allowed = one_of(sorted(RewardRules.__annotations__))
+        raise UsageError(f"reward_function has no options {one_of(sorted(unknown))}; allowed are {allowed}")
     return lambda function: RewardFunction(function, name, **rules)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from learnloop.core.decoding import json_or
-from learnloop.traces.json_values import find, known_list
+from learnloop.traces.json_values import known_list
 
 Message = dict[str, Any]
 Part = dict[str, Any]
@@ -92,7 +92,7 @@ def read_message(raw: Any) -> Message:
         return message("assistant", *_reasoning(raw))
     role = str(raw.get("role") or ("user" if kind is None else "assistant"))
     given = raw.get("parts")
-    parts = map(_part, given) if isinstance(given, list) else _openai_parts(raw, role)
+    parts = map(_genai_part, given) if isinstance(given, list) else _openai_parts(raw, role)
     return message(role, *parts, name=raw.get("name") if role not in ("tool", "function") else None)
 
 
@@ -133,8 +133,14 @@ def fingerprint(said: Message) -> str:
 
 def flat_text(content: Any) -> Any:
     """Returns the text of a content that consists of blocks of text alone, and any other one as it is."""
-    texts = [find(block, "text") if find(block, "type") in _TEXT_TYPES else None for block in known_list(content)]
-    return _JOINED.join(map(str, texts)) if texts and all(isinstance(text, str) for text in texts) else content
+    if isinstance(content, list) and content:
+        texts = [
+            block.get("text") if isinstance(block, Mapping) and block.get("type") in _TEXT_TYPES else None
+            for block in content
+        ]
+        if all(isinstance(text, str) for text in texts):
+            return _JOINED.join(map(str, texts))
+    return content
 
 
 def as_text(value: Any) -> str:
@@ -191,31 +197,41 @@ def _content_parts(content: Any) -> list[Part]:
     if isinstance(content, str):
         return [text_part(content)]
     if isinstance(content, list):
-        return [_part(part) for part in content]
-    return [_part(content)]
+        return [text_part(part) if isinstance(part, str) else _block(part) for part in content]
+    return [_block(content)]
 
 
-def _part(raw: Any) -> Part:
-    """Returns a part of a GenAI message, or a block of an OpenAI or Anthropic one's content, as a part."""
-    if not isinstance(raw, Mapping):
-        return text_part(raw) if isinstance(raw, str) else {"type": "json", "content": raw}
-    kind = raw.get("type")
+def _block(block: Any) -> Part:
+    """Returns a block of an OpenAI or Anthropic message's content as a part."""
+    if not isinstance(block, Mapping):
+        return {"type": "json", "content": block}
+    kind = block.get("type")
     if kind in _TEXT_TYPES:
-        texts = (raw.get(key) for key in ("content", "text", "refusal"))
-        return text_part(as_text(next((text for text in texts if text is not None), None)))
+        text = next((block[key] for key in ("text", "content", "refusal") if key in block), "")
+        return text_part(text if isinstance(text, str) else as_text(text))
     if kind == "tool_use":
-        return tool_call_part(raw.get("id"), str(raw.get("name")), raw.get("input"))
+        return tool_call_part(block.get("id"), str(block.get("name")), block.get("input"))
+    if kind == "tool_result":
+        part = tool_response_part(block.get("tool_use_id"), flat_text(block.get("content")))
+        return {**part, "is_error": True} if block.get("is_error") else part
+    if kind == "thinking":
+        return {"type": "reasoning", "content": block.get("thinking", "")}
+    return _genai_part(block)
+
+
+def _genai_part(part: Any) -> Part:
+    """Returns a part of a GenAI message; what other conventions call their blocks means nothing there, and stays."""
+    if not isinstance(part, Mapping):
+        return text_part(part) if isinstance(part, str) else {"type": "json", "content": part}
+    kind = part.get("type")
     if kind == "tool_call":
-        return tool_call_part(raw.get("id"), str(raw.get("name")), raw.get("arguments"))
+        return tool_call_part(part.get("id"), str(part.get("name")), part.get("arguments"))
     if kind == "tool_call_response":
         # The registry's own example says "result" where its schema says "response".
-        return tool_response_part(raw.get("id"), raw.get("response", raw.get("result")))
-    if kind == "tool_result":
-        part = tool_response_part(raw.get("tool_use_id"), flat_text(raw.get("content")))
-        return {**part, "is_error": True} if raw.get("is_error") else part
-    if kind == "thinking":
-        return {"type": "reasoning", "content": raw.get("thinking", "")}
-    return dict(raw)
+        return tool_response_part(part.get("id"), part.get("response", part.get("result")))
+    if kind == "text":
+        return text_part(as_text(part.get("content", part.get("text"))))
+    return dict(part)
 
 
 def _reasoning(raw: Mapping[str, Any]) -> Iterable[Part]:

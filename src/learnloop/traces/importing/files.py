@@ -14,7 +14,7 @@ from typing import IO, Any, cast
 from learnloop.core.decoding import json_or
 from learnloop.core.errors import FormatError, NotFoundError, UsageError, one_of
 from learnloop.traces.importing.formats import Line, TraceFormat, by_name, recognise, what_is_looked_for
-from learnloop.traces.importing.reader import Source, decode_json, parse_time
+from learnloop.traces.importing.reader import Source, as_one, decode_json, parse_time
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_DOCUMENT_BYTES = 256 * 1024 * 1024
@@ -75,6 +75,8 @@ def numbered_items(
         return
     if trace_format.shape == "document":
         yield from enumerate(trace_format.items(_document_of(path, trace_format)), start=1)
+    elif trace_format.items is as_one:
+        raise FormatError(f"the format {trace_format.name} does not say how its files are read; give it items")
     else:
         with opened(path) as file:
             yield from enumerate(trace_format.items(file), start=1)

@@ -155,6 +155,11 @@ def listed(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else [value]
 
 
+def as_one(value: Any) -> Iterable[Any]:
+    """Returns a document's value as its one item."""
+    return [value]
+
+
 class TraceFormat(NamedTuple):
     """A format: how to recognise it and how to read it.
 
@@ -171,7 +176,7 @@ class TraceFormat(NamedTuple):
     time_field: str | None = None
     """The field with the time of a line, where the order of lines says which of them belong together."""
     shape: Shape = "lines"
-    items: Callable[[Any], Iterable[Any]] = lambda value: [value]
+    items: Callable[[Any], Iterable[Any]] = as_one
     """Gives the items of a document's value, which is the one item where this is not given, or those of an archive.
 
     An archive comes open and can be read from any place; ``FormatError`` is raised for a damaged one."""

@@ -130,6 +130,13 @@ def test_tools_without_ids_are_all_kept(tmp_path: Path) -> None:
     assert sorted(each["output"] for each in tools if "output" in each) == ["x", "x", "y", "y"]
 
 
+def test_blocks_of_any_type_are_text(tmp_path: Path) -> None:
+    result = item(3, "function_call_output", output=[{"text": "a"}, {"type": "x", "text": "b"}])
+    got = imported(tmp_path, written(tmp_path / "r.jsonl", [META, result]))
+    tools = [each.attributes for each in got.spans[got.episode.episode_id] if each.operation == "execute_tool"]
+    assert [each["output"] for each in tools] == ["a\nb"]
+
+
 def test_tokens_are_differences_of_totals(tmp_path: Path) -> None:
     usages = [step.attributes["usage"] for step in imported(tmp_path, written(tmp_path / "r.jsonl", ROLLOUT)).steps()]
     names = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens")

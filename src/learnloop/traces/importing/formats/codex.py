@@ -24,7 +24,6 @@ from learnloop.traces.conversation.messages import (
     Message,
     Part,
     as_text,
-    flat_text,
     message,
     parsed,
     read_message,
@@ -412,7 +411,11 @@ def _result(output: Any) -> Any:
     """Returns a tool's result: the text of one that is made of text blocks, or wrapped with its success."""
     if isinstance(output, Mapping) and "content" in output and output.keys() <= {"content", "success"}:
         return output["content"]
-    return flat_text(output)
+    if isinstance(output, list):  # blocks of any type, or of none, as versions of Codex wrote them
+        texts = [block.get("text") if isinstance(block, Mapping) else None for block in output]
+        if texts and all(isinstance(text, str) for text in texts):
+            return "\n".join(map(str, texts))
+    return output
 
 
 def _failure(output: Any) -> str | None:
