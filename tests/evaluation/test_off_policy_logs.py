@@ -124,3 +124,18 @@ def test_the_best_of_many_equal_actions_is_not_judged_on_what_chose_it() -> None
     # Each estimate has a standard error of about sqrt(.25 (20 - 1) / 400), and the mean of 40 a sixth of it.
     error = (0.25 * 19 / 400) ** 0.5 / 40**0.5
     assert abs(float(np.mean(errors))) < 4 * error
+
+
+def test_a_reward_that_ten_decisions_share_is_known_once() -> None:
+    """The effective size is that of the episodes' weights, as a proof counts it, not ten times as much."""
+    rng = np.random.default_rng(3)
+    samples = []
+    for episode in range(60):
+        for _ in range(10):
+            took = bool(rng.random() < 0.4)
+            share, name = (0.4 if took else 0.6), f"e{episode}"
+            samples.append(_sample(name, "b" if took else "a", share, 1.0, shared=name))
+    found = estimate_value(UniformPolicy(), samples)
+    weights = np.array([np.prod([0.5 / each.propensity for each in samples[at : at + 10]]) for at in range(0, 600, 10)])  # type: ignore[operator]
+    assert found.overlap.effective_sample_size == pytest.approx(float(weights.sum() ** 2 / (weights**2).sum()))
+    assert found.interval is None

@@ -454,6 +454,15 @@ def test_wrong_propensities_are_inconclusive() -> None:
     assert "propensities are wrong" in result.reasons[0]
 
 
+def test_rewards_that_can_hardly_move_say_nothing_of_chance() -> None:
+    """30 units of one sample each can trade rewards; 20 others, each of a size of its own, hold 290 of 320 samples."""
+    few = make_samples(30, 0)
+    many = [row._replace(unit=f"large{number}") for number in range(20) for row in make_samples(5 + number, number + 1)]
+    result = verify_learning(Greedy(), [*few, *many], make_table(100, 1))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "only 9% of the samples" in result.reasons[0]
+
+
 # --- refusals ---
 
 
@@ -465,6 +474,10 @@ def test_wrong_propensities_are_inconclusive() -> None:
         ({"num_replicas": 0}, "num_replicas is 0"),
         ({"alpha": 0.0}, "alpha is 0.0"),
         ({"alpha": math.nan}, "alpha is nan"),
+        ({"max_controls": 39}, "max_controls is 39; .*num_controls.* 40"),
+        ({"reward_range": (1.0, 0.0)}, "reward_range is 1 to 0"),
+        ({"reward_range": (0.0, math.inf)}, "reward_range is 0 to inf"),
+        ({"reward_range": (0.0, 0.5)}, r"\d+ of 50 rewards are not within reward_range, 0 to 0.5"),
         ({"baselines": {"random": UniformPolicy()}}, "'random'"),
         ({"hindsight": {"trained": UniformPolicy()}}, "'trained'"),
         ({"hindsight": {"x": UniformPolicy()}, "baselines": {"x": UniformPolicy()}}, "'x'"),

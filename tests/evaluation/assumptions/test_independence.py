@@ -218,3 +218,18 @@ def test_dependence_in_time_is_not_looked_for_without_times() -> None:
     timed = [row._replace(made_at=START + i) for i, row in enumerate(doubled)]
     assert finding_of(timed) is AssumptionState.BROKEN
     assert finding_of([row._replace(made_at=None) for row in doubled]) is AssumptionState.HOLDS
+
+
+def test_a_user_who_keeps_an_arm_is_found_whatever_else_a_context_holds() -> None:
+    """100 users of ten decisions, mixed in time; the context has their name and a number that never comes again."""
+    rng = np.random.default_rng(0)
+    arms = rng.integers(2, size=100)
+    for kept in (True, False):
+        log = []
+        for row, user in enumerate(rng.permutation(np.repeat(np.arange(100), 10)).tolist()):
+            at = int(arms[user] if kept else rng.integers(2))
+            context = {"user": f"user{user}", "x": float(rng.normal())}
+            log.append(Sample(f"u{row}", context, ["a", "b"], None, "ab"[at], 0.5, 0.0, made_at=float(row)))
+        found = check_independence(LogTable(log))
+        assert found.finding is (AssumptionState.BROKEN if kept else AssumptionState.HOLDS), found.detail
+        assert not kept or "units with the same user" in found.detail

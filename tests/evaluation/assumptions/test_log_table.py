@@ -152,3 +152,14 @@ def test_the_same_question_has_the_same_content() -> None:
 )
 def test_numbers(value: object, expected: bool) -> None:
     assert is_number(value) is expected
+
+
+def test_numbers_of_any_size_halves_of_characters_and_vectors_without_an_end_are_read() -> None:
+    """JSON has integers beyond any float and halves of characters; a library call may bring an infinite vector."""
+    assert not is_number(10**400)
+    contexts: list[Context] = [{"id": 2**64 + 10**400 * i, "x": "\ud83d"} for i in range(40)]
+    table = LogTable(rows(contexts))
+    assert len({content_of(each) for each in table.samples}) == 40
+    assert {slicing.name for slicing in table.slicings} == {"id", "x"}
+    endless = [Question({"k": i % 2}, None, np.array([np.inf, i], dtype=np.float32)) for i in range(40)]
+    assert set(LogTable(rows(list(endless))).features) == {"k"}
