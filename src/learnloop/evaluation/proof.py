@@ -27,7 +27,7 @@ class VerificationOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How many shuffled controls are trained; p against them is at least 2 / (num_controls + 1)."""
     max_controls: int = 200
     """So many are trained in all where nothing but the rank among the first ones stands against ``learned``, and that
-    by little."""
+    by little. At most ``num_controls``: no more are."""
     num_replicas: int = 9
     """How many times it is trained again on resampled units with their true rewards."""
     num_permutations: int = 10_000

@@ -259,10 +259,6 @@ def _check_options(options: VerificationOptions, rewards: F64) -> None:
             raise UsageError(
                 f"{num_outside} of {rewards.size} rewards are not within reward_range, {low:g} to {high:g}"
             )
-    if options.max_controls < options.num_controls:
-        raise UsageError(
-            f"max_controls is {options.max_controls}; at least num_controls, {options.num_controls}, is needed"
-        )
     if options.num_controls < needed:
         raise UsageError(
             f"num_controls is {options.num_controls}: p against the controls could never be at most {options.alpha}; "
