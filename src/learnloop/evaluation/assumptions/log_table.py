@@ -23,6 +23,8 @@ MAX_FEATURES = 24
 MAX_VALUES = 32
 """A feature with more different values that are no numbers is too fine to be sliced by."""
 NUM_BINS = 8
+MAX_DIRECTIONS = 1_000
+"""Main components are found from so many vectors, spread over the log."""
 NUM_COMPONENTS = 3
 """Of vectors, so many principal components are features."""
 
@@ -147,13 +149,15 @@ def _components(samples: Sequence[Sample]) -> dict[str, list[object]]:
     sizes = {None if each is None else each.size for each in vectors}
     if len(sizes) != 1 or None in sizes or 0 in sizes:
         return {}
-    matrix = np.array(vectors, dtype=np.float64)
+    matrix = np.array(vectors, dtype=np.float32)  # as they are stored: long logs of long vectors are large
     if not np.isfinite(matrix).all():
         return {}
-    centred = matrix - matrix.mean(axis=0)
-    _, _, directions = np.linalg.svd(centred[:: max(1, len(centred) // 2_000)], full_matrices=False)
-    scores = centred @ directions[:NUM_COMPONENTS].T
-    return {f"vector component {place + 1}": list(column) for place, column in enumerate(scores.T)}
+    mean = matrix.mean(axis=0)
+    step = -(-len(matrix) // MAX_DIRECTIONS)
+    _, _, directions = np.linalg.svd(matrix[::step] - mean, full_matrices=False)
+    main = directions[:NUM_COMPONENTS].T
+    scores = matrix @ main - mean @ main
+    return {f"vector component {place + 1}": column.tolist() for place, column in enumerate(scores.T)}
 
 
 def _slicing(name: str, values: Sequence[object]) -> Slicing:
