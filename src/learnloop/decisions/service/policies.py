@@ -288,8 +288,9 @@ class Policies:
                     opened[key] = OnlineLearner(self._store, *key, settings)
         try:
             sync_all(self._store, list(opened.values()))
-        except (CorruptError, UsageError):  # each reads the log alone then, and is told by its name where it cannot
-            return {}
+        except (CorruptError, UsageError) as error:  # each reads it alone then, and is told by its name where it cannot
+            _log.warning("the log is not read for all online policies together: %s", error)
+            opened.clear()
         return opened
 
     def _learners(self) -> list[OnlineLearner]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -16,6 +16,7 @@ from learnloop.core.arrays import F64, Bools, Indices
 from learnloop.core.protocols import Question, Sample
 from learnloop.nn.encoders.context_schema import flat_context
 
+_LARGEST = sys.float_info.max
 MAX_ACTIONS = 20
 """So many actions are looked at one by one: those that were taken most often."""
 MAX_FEATURES = 24
@@ -181,10 +182,8 @@ def is_number(value: object) -> bool:
     """Returns whether a feature's value is a finite number; a boolean is none."""
     if not isinstance(value, int | float | np.floating) or isinstance(value, bool):
         return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # JSON has integers of any size
-        return False
+    number = float(value) if isinstance(value, np.floating) else value
+    return abs(number) <= _LARGEST  # JSON has integers of any size
 
 
 def _key(value: object) -> str:
