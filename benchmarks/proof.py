@@ -69,7 +69,7 @@ def judge(name: str, seed: int) -> Judged:
     """Draws the log ``name`` with ``seed``, and returns what is said of it."""
     log = _maker(name)(np.random.default_rng([seed, *name.encode()]))
     samples, missing = shared_questions(log.known), shared_questions(log.missing)
-    split = split_log(ProofLog(samples, [], missing, 0, 0))
+    split = split_log(ProofLog(samples, [], missing, 0, 0, 0))
     trainer = BanditTrainer(strict=False)
     options = VerificationOptions(seed=seed, num_permutations=2_000)
     found = verify_learning(trainer, split.train, split.held_out, options=options)

@@ -454,6 +454,14 @@ def test_wrong_propensities_are_inconclusive() -> None:
     assert "propensities are wrong" in result.reasons[0]
 
 
+def test_a_reward_range_holds_for_what_is_judged_on_too() -> None:
+    samples, log = make_samples(50, 0), make_log(50, 1)
+    beyond = [each._replace(reward=50.0) for each in log.samples[:2]]
+    held_out = LoggedDecisions([*beyond, *log.samples[2:]], 0.3)
+    with pytest.raises(UsageError, match="2 of 100 rewards are not within reward_range, -9 to 9"):
+        verify_learning(Greedy(), samples, held_out, options=VerificationOptions(reward_range=(-9.0, 9.0)))
+
+
 def test_rewards_that_can_hardly_move_say_nothing_of_chance() -> None:
     """30 units of one sample each can trade rewards; 20 others, each of a size of its own, hold 290 of 320 samples."""
     few = make_samples(30, 0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -30,14 +30,14 @@ TASK: Final = "task"
 DELAY_QUANTILE, DELAY_FACTOR = 0.9, 3.0
 """A reward may still come until three times the time within which 9 of 10 known ones came: a few that were added much
 later, such as a correction, do not keep what is missing pending."""
-
-
+MAX_PENDING = 0.01
+"""If more of the log is pending, all of its newest part is left out: what is answered early is not like the rest."""
 MAX_COPIES = 10
 """More decisions than these at one time are no copies of one: the clock is coarse."""
 
 
 class ProofLog(NamedTuple):
-    """Decisions of a policy that count, oldest first, each once."""
+    """Decisions of a policy that count, each once: in the order of their ids, or of time where only some are read."""
 
     samples: list[Sample]
     """Those whose reward is known."""
@@ -47,20 +47,30 @@ class ProofLog(NamedTuple):
     """Those whose reward is missing and may not come any more; it is NaN."""
     num_pending: int
     """Decisions whose reward may still come."""
+    num_recent: int
+    """Decisions with a reward that are left out since too many others of their time are pending."""
     num_copies: int
     """Decisions that were left out since another one says the same: the same time, context, actions and action."""
 
     @property
     def num_decisions(self) -> int:
         """How many decisions count, each once."""
-        return len(self.samples) + len(self.missing) + self.num_pending
+        return len(self.samples) + len(self.missing) + self.num_pending + self.num_recent
 
     @property
     def notes(self) -> list[str]:
         """What is to be told beside the reasons of a verdict."""
-        if not self.num_copies:
-            return []
-        return [f"{self.num_copies} decisions are in the log twice (same time, context and action); each counts once"]
+        found = []
+        if self.num_copies:
+            found.append(
+                f"{self.num_copies} decisions are in the log twice (same time, context and action); each counts once"
+            )
+        if self.num_recent:
+            found.append(
+                f"{self.num_recent} newest decisions were left out: the rewards of {self.num_pending} others of their "
+                "time may still come, and what is answered early is not like the rest. Ask again later"
+            )
+        return found
 
 
 class HeldOutSplit(NamedTuple):
@@ -105,19 +115,22 @@ def read_log(
     if newest or since or until:
         found = _without_cut_episodes(store, agent_id, policy, found)
     single, num_copies = without_copies(found)
-    awaited = _awaited(store, agent_id, policy, single)
+    pending = _pending(store, agent_id, policy, single)
     units = units_of(store, single, unit)
-    samples, decisions, missing = [], [], []
+    samples, decisions, missing, num_recent = [], [], [], 0
     shares = sum(each.is_shared for each in single) * 2 > sum(each.reward is not None for each in single)
     for each in single:
         name = units[each.decision.decision_id]
-        if each.reward is not None:
+        if each.decision.created_at > pending.since:
+            num_recent += each.reward is not None
+        elif each.reward is not None:
             samples.append(each.sample(each.reward)._replace(unit=name))
             decisions.append(each.decision)
-        elif each.decision.decision_id not in awaited:
+        elif each.decision.decision_id not in pending.decision_ids:
             shared = each.decision.episode_id if shares else None
             missing.append(each.sample(math.nan)._replace(unit=name, shared=shared))
-    return ProofLog(samples, decisions, missing, len(single) - len(samples) - len(missing), num_copies)
+    num_pending = len(single) - len(samples) - len(missing) - num_recent
+    return ProofLog(samples, decisions, missing, num_pending, num_recent, num_copies)
 
 
 def split_log(log: ProofLog, share: float = HELD_OUT_SHARE, *, by_context: bool = True) -> HeldOutSplit:
@@ -219,23 +232,37 @@ def _without_cut_episodes(store: Store, agent_id: str, policy: str, found: list[
     return [each for each in found if each.decision.episode_id not in cut]
 
 
-def _awaited(store: Store, agent_id: str, policy: str, found: Sequence[Logged]) -> set[str]:
-    """Returns the decisions whose reward may still come: as long as the settings wait, else as long as others took.
+class _Pending(NamedTuple):
+    """What rewards may still come."""
 
-    Imported decisions had their own time; what they do not say is missing.
+    decision_ids: set[str]
+    since: datetime
+    """Decisions made after this time are left out; the end of time where few are pending."""
+
+
+def _pending(store: Store, agent_id: str, policy: str, found: Sequence[Logged]) -> _Pending:
+    """Returns what is waited for: as long as the settings say, else as long as others took.
+
+    Imported decisions had their own time; what they do not say is missing. Where more than ``MAX_PENDING`` of the log
+    is pending, nothing is taken of the time in which it is: which rewards are there already depends on how fast they
+    come, and so on what was done.
     """
+    nothing = _Pending(set(), datetime.max.replace(tzinfo=UTC))
     unknown = [each for each in found if each.reward is None and each.decision.settings_version is not None]
     if not unknown:
-        return set()
+        return nothing
     moment = now()
-    if (agent_id, policy) in store.read(reward_waits):
-        return store.read(waiting_decisions, moment, [each.decision.decision_id for each in unknown])
-    delays = [each.delay_seconds for each in found if each.delay_seconds is not None]
-    if not delays:
-        return set()
-    limit = DELAY_FACTOR * float(np.quantile(delays, DELAY_QUANTILE))
-    young = (each for each in unknown if (moment - each.decision.created_at).total_seconds() <= limit)
-    return {each.decision.decision_id for each in young}
+    wait = store.read(reward_waits).get((agent_id, policy))
+    if wait is not None:
+        awaited = store.read(waiting_decisions, moment, [each.decision.decision_id for each in unknown])
+    else:
+        delays = [each.delay_seconds for each in found if each.delay_seconds is not None]
+        if not delays:
+            return nothing
+        wait = timedelta(seconds=max(0.0, DELAY_FACTOR * float(np.quantile(delays, DELAY_QUANTILE))))
+        awaited = {each.decision.decision_id for each in unknown if moment - each.decision.created_at <= wait}
+    is_much = len(awaited) > MAX_PENDING * len(found)
+    return _Pending(awaited, moment - wait if is_much else nothing.since)
 
 
 def _with_propensities(samples: Iterable[Sample]) -> list[Sample]:
@@ -247,4 +274,5 @@ def _with_propensities(samples: Iterable[Sample]) -> list[Sample]:
 
 def _content(logged: Logged) -> tuple[Any, ...]:
     decision = logged.decision
-    return (repr(decision.context), decision.vector, tuple(decision.actions), decision.action, decision.slot)
+    asked = (repr(decision.context), repr(decision.action_features), decision.vector, tuple(decision.actions))
+    return (*asked, decision.action, decision.slot)

@@ -133,6 +133,7 @@ def verify_learning(
     shuffle = RewardShuffle(samples)
     rewards = checked_rewards(samples)
     _check_options(options, rewards)
+    _check_reward_range(options, rewards, held_out)
     _check_apart(samples, held_out)
     result = Verification(
         verdict=Verdict.INCONCLUSIVE,
@@ -250,15 +251,6 @@ def _with_missing(
 def _check_options(options: VerificationOptions, rewards: F64) -> None:
     check_range("alpha", options.alpha, above=0, below=1)
     needed = int(np.ceil(2 / options.alpha - 1e-9)) - 1
-    if options.reward_range is not None:
-        low, high = options.reward_range
-        if not -np.inf < low < high < np.inf:
-            raise UsageError(f"reward_range is {low:g} to {high:g}; give two numbers, the lower one first")
-        num_outside = int(np.sum((rewards < low) | (rewards > high)))
-        if num_outside:
-            raise UsageError(
-                f"{num_outside} of {rewards.size} rewards are not within reward_range, {low:g} to {high:g}"
-            )
     if options.num_controls < needed:
         raise UsageError(
             f"num_controls is {options.num_controls}: p against the controls could never be at most {options.alpha}; "
@@ -275,6 +267,19 @@ def _check_options(options: VerificationOptions, rewards: F64) -> None:
             f"least_reward is {options.least_reward}; it must be finite and not above the lowest training reward, "
             f"which is {lowest:g}"
         )
+
+
+def _check_reward_range(options: VerificationOptions, rewards: F64, held_out: HeldOut) -> None:
+    if options.reward_range is None:
+        return
+    low, high = options.reward_range
+    if not -np.inf < low < high < np.inf:
+        raise UsageError(f"reward_range is {low:g} to {high:g}; give two numbers, the lower one first")
+    judged = [each.reward for each in held_out.samples] if isinstance(held_out, LoggedHeldOut) else []
+    every = np.append(rewards, judged)
+    num_outside = int(np.sum((every < low) | (every > high)))
+    if num_outside:
+        raise UsageError(f"{num_outside} of {every.size} rewards are not within reward_range, {low:g} to {high:g}")
 
 
 def _check_apart(samples: Sequence[Sample], held_out: HeldOut) -> None:

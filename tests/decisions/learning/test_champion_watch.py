@@ -241,13 +241,13 @@ def test_who_was_faster_is_left_alone(world: World, monkeypatch: pytest.MonkeyPa
     """An operator who moves the alias while the watch is about to."""
     world.champion("a0")
     world.earns["a0"] = 0.0
-    told_by = ChampionWatch._told
+    told_by = ChampionWatch._record_of
 
     def tell_slowly(self: ChampionWatch, *args: Any) -> LearningUpdate:
         world.champion("a5", 3)
         return told_by(self, *args)
 
-    monkeypatch.setattr(ChampionWatch, "_told", tell_slowly)
+    monkeypatch.setattr(ChampionWatch, "_record_of", tell_slowly)
     assert world.until_out(600) is not None
     served = world.serving()
     assert served is not None

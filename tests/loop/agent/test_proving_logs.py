@@ -153,3 +153,20 @@ def test_copies_are_told_and_count_once(loop: Loop) -> None:
     assert (
         "100 decisions are in the log twice (same time, context and action); each counts once" in verification.reasons
     )
+
+
+def test_what_is_all_too_new_has_a_verdict_that_says_so(loop: Loop) -> None:
+    """Made some seconds ago and rewarded now, but for one action's failures: whether these are missing is too early."""
+    rng, moment, records = np.random.default_rng(0), now(), []
+    for row in range(120):
+        action, won = int(rng.integers(2)), bool(rng.random() < 0.5)
+        made = decision(f"d{row}", 0.0, action, 0.5, {"x": float(row)})
+        at = moment - timedelta(seconds=60 + row / 10)
+        records.append(msgspec.structs.replace(made, settings_version=1, created_at=at))
+        if won or action == 0:
+            records.append(msgspec.structs.replace(reward(f"d{row}", float(won)), created_at=moment))
+    write(loop, records)
+    verification, version = loop.prove("p")
+    assert (verification.verdict, version) == (Verdict.INCONCLUSIVE, None)
+    assert "there are no samples to learn from" in verification.reasons[0]
+    assert "newest decisions were left out" in verification.reasons[-1]

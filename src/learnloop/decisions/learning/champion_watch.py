@@ -158,7 +158,7 @@ class ChampionWatch:
         kept = test
         while test.put_out_at is None:
             page = self._page(champion, test.decision_sequence)
-            before, test = test, _advanced(test, page, settings.settings)
+            before, test = test, _advance(test, page, settings.settings)
             if page.decisions and test is before:
                 pause = min(max(1.0, 2 * pause), MAX_PAUSE_SECONDS)
                 self._pauses[key] = (pause, time.monotonic() + pause)
@@ -230,7 +230,7 @@ class ChampionWatch:
         """Tells what was found and moves the alias, unless somebody else has moved it; all of it may be done again."""
         target = self._version_before(champion)
         where = "the policy chooses as it did before it had one" if target is None else f"back to @{target.version}"
-        self._store.write([self._told(test, settings, where)])
+        self._store.write([self._record_of(test, settings, where)])
         _log.warning("%s: %s; %s", champion.move.policy, test.reason, where)
         name, reason = champion.move.policy, f"{test.reason}; {where}"
         try:
@@ -262,7 +262,7 @@ class ChampionWatch:
                 return versions.get(move.policy_version_id)
         return None
 
-    def _told(self, test: ChampionTest, settings: VersionedSettings, where: str) -> LearningUpdate:
+    def _record_of(self, test: ChampionTest, settings: VersionedSettings, where: str) -> LearningUpdate:
         """Returns the record that stands among the updates of the policy; the same each time."""
         progress = _progress(test)
         figures: dict[str, Any] = {
@@ -300,7 +300,7 @@ def _progress(test: ChampionTest) -> ChampionProgress:
     return msgspec.convert(test.state, ChampionProgress)
 
 
-def _advanced(test: ChampionTest, page: _Page, settings: DecisionSettings) -> ChampionTest:
+def _advance(test: ChampionTest, page: _Page, settings: DecisionSettings) -> ChampionTest:
     """Returns the test after as much of a page as is known; the very same where that is nothing."""
     progress, reached, num_untested = _progress(test), test.decision_sequence, test.num_untested
     if settings.champion_test.reward_range is not None:

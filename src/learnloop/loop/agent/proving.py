@@ -82,7 +82,7 @@ def prove_from_log(
     """
     settings = current(workspace.store, agent_id, policy).settings
     log = read_log(workspace.store, agent_id, policy, unit=unit)
-    if not log.samples:
+    if not log.samples and not log.num_recent:
         raise NotFoundError(f"no decision of {agent_id!r} at {policy!r} has a reward yet; give one with ep.reward(...)")
     split = split_log(log._replace(samples=shared_questions(log.samples), missing=shared_questions(log.missing)))
     verification = verify_learning(trainer_of(settings), split.train, split.held_out, options=options)

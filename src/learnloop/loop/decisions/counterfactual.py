@@ -202,7 +202,11 @@ def evaluate_decisions(
             "(until), set a default reward, or allow more (max_missing)"
         )
     if not num_due:
-        raise RewardError(f"all rewards of the {found.num_pending} decisions may still come; ask again when some have")
+        raise RewardError(
+            f"all rewards of the {found.num_pending} decisions may still come; ask again when some have"
+            if not found.num_recent
+            else f"all {found.num_decisions} decisions are so new that rewards of their time may still come; ask later"
+        )
     log = _log(found)
     rewards = np.array([each.reward for each in log.samples], dtype=np.float64)
     importance = np.array([each.importance for each in log.samples], dtype=np.float64)
