@@ -203,8 +203,8 @@ def weigh_checkpoint(task: dict[str, Any]) -> dict[str, Any]:
     for name, options, env in (("CartPole-v1", cartpole, None), ("seed 1's problem", prompts, Prompts)):
         with TemporaryDirectory() as folder:
             EnvTrainer(options, task["seed"], env=env, folder=Path(folder)).run()
-            newest = max(path for path in Path(folder, "checkpoints").iterdir() if path.is_dir())
-            found[name] = sum(path.stat().st_size for path in newest.iterdir()) / MEGABYTE
+            newest = max(Path(folder, "checkpoints").glob("*.safetensors"))
+            found[name] = newest.stat().st_size / MEGABYTE
     return found
 
 

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import types
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -265,6 +266,17 @@ def test_our_side_runs(name: str) -> None:
     else:
         timed = [result] if task["kind"] == "replay" else list(result.values())
         assert all(0 < each["p50"] <= each["p99"] for each in timed)
+
+
+def test_a_checkpoint_is_weighed() -> None:
+    """Parameters and Adam's two means of them, four bytes each, and little else: two towers with their heads."""
+    from benchmarks.rl_ours import weigh_checkpoint
+
+    found = weigh_checkpoint({"seed": 0})
+    for name, sizes in (("CartPole-v1", (4, 64, 64, 2)), ("seed 1's problem", (1536, 256, 256, 128, 5))):
+        hidden = sum((first + 1) * second for first, second in pairwise(sizes[:-1]))
+        parameters = 2 * hidden + (sizes[-2] + 1) * (sizes[-1] + 1)
+        assert 1.0 < found[name] / (12 * parameters / 1e6) < 1.3
 
 
 def test_the_bare_products_are_those_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
